@@ -181,6 +181,11 @@ def layers_to_keep(num_layers: int, kept: int, keep: str = "bottom") -> list[int
     return layers[:kept]
 
 
+def narrowed_arguments(arguments: Mapping[str, Any], width: int) -> dict:
+    """The arguments of an encoder whose tables are narrowed, and projected then."""
+    return {**arguments, "input_embedding_dim": width, "always_project": True}
+
+
 def generator_config(encoder: dict, num_layers: int | None = None, scale: float = 0.25) -> dict:
     """Arguments of the small encoder that makes replacements for another to detect.
 

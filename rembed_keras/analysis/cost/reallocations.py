@@ -14,6 +14,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_narrowing, cut_arguments, input_embedding_of
 from rembed_keras.modeling.cost import Config
 from rembed_keras.modeling.saving.changes import CHANGED, KEYS
+from rembed_keras.modeling.sizes import narrowed_arguments
 
 STEP = 32  # of the widths that are tried
 ENOUGH = 1 / 4  # width of a table over that of the blocks from which on little is lost
@@ -109,7 +110,8 @@ def _depths(config):
 
 def _count(config, layers, width):
     cut = cut_arguments(config, range(layers)) if layers < config["num_layers"] else config
-    return ledger({**cut, "num_layers": layers, "input_embedding_dim": width}).kept
+    made = narrowed_arguments(cut, width) if width < config["input_embedding_dim"] else cut
+    return ledger({**made, "num_layers": layers}).kept
 
 
 def _penalty(config, layers, width):

@@ -10,6 +10,7 @@ from rembed_keras.modeling.blocks.stack import check_narrowing
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import freeze_again, frozen_in
 from rembed_keras.modeling.saving.filling import Values, blank, fill
+from rembed_keras.modeling.sizes import narrowed_arguments
 
 
 def tables_of(encoder: Encoder) -> Tables:
@@ -55,11 +56,6 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
     _absorb(encoder.parts, found, new.projection)
     freeze_again(narrowed, frozen_in(encoder).get("frozen", ()))
     return narrowed, found.share
-
-
-def narrowed_arguments(arguments: dict, width: int) -> dict:
-    """The arguments of an encoder whose tables are narrowed, and projected then."""
-    return arguments | {"input_embedding_dim": width, "always_project": True}
 
 
 def _others(embeddings):

@@ -13,17 +13,17 @@ from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
 from rembed_keras.interop.huggingface.write import family_of
 from rembed_keras.interop.reallocation.depth import stacking, with_depth
-from rembed_keras.interop.reallocation.embeddings import narrowed_arguments, tables_of, with_width
+from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
 from rembed_keras.interop.reallocation.heads import head_arguments, keep_head, new_head
 from rembed_keras.interop.reallocation.low_rank import check_width
-from rembed_keras.interop.reallocation.usage import even_usage, usage_of
+from rembed_keras.interop.reallocation.usage import check_rows, even_usage, usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
 from rembed_keras.interop.vocabulary import changeable, trimmed
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.layers.adapters import added_variables
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel, encoder_of
 from rembed_keras.modeling.saving.changes import CHANGED, changes_of
-from rembed_keras.modeling.sizes import Keep, check_sizes
+from rembed_keras.modeling.sizes import Keep, check_sizes, narrowed_arguments
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ def reallocate(
         find_source(plan.text)  # before all of the other is read
     with tempfile.TemporaryDirectory() as folder:
         vocabulary = copy_tokenizer(tokenizer, Path(folder)) if tokenizer else None
+        if vocabulary:
+            check_rows(vocabulary, before["vocabulary_size"])
         if plan.vocabulary and vocabulary:
             source, vocabulary, said = _trimmed(source, vocabulary, plan.vocabulary, Path(folder) / "new")
             notes += said

@@ -12,6 +12,16 @@ FRAME = 2  # tokens around a text: [CLS] and [SEP]
 MASKED = 0.03  # [MASK] for each token of a text where some are predicted; training has 4 times as many, to the same end
 
 
+def check_rows(tokenizer: AnyTokenizer, rows: int) -> None:
+    """Refuses a tokenizer that would read rows that there are none of.
+
+    Raises:
+        UserError: for a tokenizer of more pieces than rows.
+    """
+    if tokenizer.vocabulary_size > rows:
+        raise UserError(f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+
+
 def even_usage(tables: Tables, tokenizer: AnyTokenizer | None) -> Usage:
     """All rows equally often, but for [MASK].
 
@@ -41,8 +51,7 @@ def usage_of(
         UserError: for text that cannot be used, or a tokenizer of another size.
     """
     rows = tables.token.shape[0]
-    if tokenizer.vocabulary_size > rows:
-        raise UserError(f"the tokenizer has {tokenizer.vocabulary_size} pieces and the model {rows} rows")
+    check_rows(tokenizer, rows)
     counts, lengths = np.zeros(rows), np.zeros(tables.others[0].shape[0] + 1 if has_positions else 1)
     source = find_source(text_dir)
     found: set[str] = set()

@@ -11,6 +11,7 @@ from rembed_keras.analysis.cost.reallocations import reallocations
 from rembed_keras.errors import UserError
 from rembed_keras.interop import read_model
 from rembed_keras.interop.reallocation.depth import with_depth
+from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.attention import Disentangled, Global
 from rembed_keras.modeling.blocks import Bottleneck
@@ -56,6 +57,13 @@ def test_a_cut_without_the_layers_that_know_positions_is_counted_without_a_table
     encoder = Encoder(**sizes | {"num_layers": 2, "attention": [Global(), Disentangled(4)]})
     counts = {one.num_layers: one.kept for one in reallocations(encoder.arguments, 10**6)}
     assert counts[1] == with_depth(encoder, 1).count_params()
+
+
+def test_a_table_as_wide_as_the_blocks_is_counted_with_the_projection_that_narrowing_makes():
+    encoder = Encoder(1000, 2, 2, 64, 128, 128, max_sequence_length=32, always_project=False)
+    for width, count in ((64, with_width(encoder, 64)[0].count_params()), (128, encoder.count_params())):
+        counts = {one.num_layers: one.kept for one in reallocations(encoder.arguments, 10**6, [width])}
+        assert counts[2] == count
 
 
 def test_layers_that_are_shared_stay_and_bands_are_refused():

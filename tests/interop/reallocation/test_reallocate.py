@@ -123,17 +123,8 @@ def test_usage_is_counted_on_paragraphs(corpus, tmp_path):
 
 
 def test_the_command(pretrained, text_dir, tmp_path, command):
-    options = [
-        "--input-embedding-dim",
-        "3",
-        "--num-layers",
-        "2",
-        "--vocabulary",
-        text_dir,
-        "--output-embedding-dim",
-        "5",
-    ]
-    code, out, err = command("reallocate", pretrained, "small", *options, cwd=tmp_path)
+    options = ["--input-embedding-dim", "3", "--num-layers", "2", "--output-embedding-dim", "5", "--vocabulary"]
+    code, out, err = command("reallocate", pretrained, "small", *options, text_dir, cwd=tmp_path)
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("note: kept") and "input embedding 4 -> 3: " in out and lines[-1] == "small: preset"
@@ -230,6 +221,7 @@ MISTAKES = {
     "no text": (["RUN", "out", "--vocabulary", "none"], "none"),
     "a foreign folder": (["foreign", "out", "--input-embedding-dim", "3"], "'gpt2'; supported are"),
     "a truncated folder": (["truncated", "out", "--input-embedding-dim", "3"], "download it again"),
+    "a larger tokenizer": (["larger", "out", "--input-embedding-dim", "6"], "has 26 pieces and the model 24 rows"),
     "no tokenizer": (["bert", "out", "--input-embedding-dim", "3", "--text", "there"], "has none beside it"),
 }
 
@@ -238,6 +230,11 @@ MISTAKES = {
 def bert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("berts") / "bert"
     write(random_model(SHALLOW).encoder, str(folder), "huggingface", None)
+    model = random_model(SHALLOW | {"vocabulary_size": 24}, {"output_embedding_dim": 16, "coupling": "coupled"})
+    write(model, str(folder.parent / "larger"), "huggingface", None)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstu", "[MASK]"]
+    tokenizer = tokenizers.BertWordPieceTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    tokenizer.save(str(folder.parent / "larger/tokenizer.json"))
     return folder
 
 
@@ -246,8 +243,8 @@ def test_mistakes_cost_one_line_and_nothing_is_written(what, pretrained, bert, t
     (tmp_path / "there").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/config.json").write_text('{"model_type": "gpt2"}')
-    for name in ("bert", "truncated"):
-        shutil.copytree(bert, tmp_path / name)
+    for name, source in {"bert": "bert", "truncated": "bert", "larger": "larger"}.items():
+        shutil.copytree(bert.parent / source, tmp_path / name)
     weights = tmp_path / "truncated/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     before = sorted(tmp_path.rglob("*"))
