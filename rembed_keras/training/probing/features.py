@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.encoding import predict
 
 
@@ -21,12 +22,18 @@ def measure_layers(
 
     Returns:
         For each measure, float32 [L + 1, N, ...]; the first of L + 1 are the embeddings.
+
+    Raises:
+        UserError: for hidden states that are not finite.
     """
     mask = inputs["padding_mask"] if chosen is None else chosen
     measured: list[list] = [[] for _ in measures]
     for begin in range(0, len(inputs["token_ids"]), batch_size):
         batch = {key: value[begin : begin + batch_size] for key, value in inputs.items()}
         states = [np.asarray(each, np.float32) for each in predict(encoder, batch, batch_size)["hidden_states"]]
+        for layer, each in enumerate(states):
+            if not np.isfinite(each).all():
+                raise UserError(f"the encoder's outputs at layer {layer} are not finite: take it in float32")
         for found, measure in zip(measured, measures, strict=True):
             found.append([np.float32(measure(each, mask[begin : begin + batch_size])) for each in states])
     return [np.concatenate(found, axis=1) for found in measured]

@@ -66,8 +66,8 @@ def probe(
 
     Raises:
         UserError: if there is no pre-trained encoder, nothing to measure, two tasks of one name, several values of C
-            and no data to choose by, too few training examples, a text without translations, or a language that the
-            corpus lacks.
+            and no data to choose by, too few training examples, a text without translations, a language that the
+            corpus lacks, or an encoder whose outputs are not finite.
     """
     _check(tasks, parallel, words, inverse_strengths)
     if workdir.is_rehearsal:

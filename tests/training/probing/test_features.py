@@ -1,12 +1,17 @@
 """Hidden states of every layer: whatever the batches and the encoder, which stays as it was."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
 
 from rembed_keras.analysis.layers import fit_probe, mean_of_tokens, token_cosines
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
+from rembed_keras.tasks import ParallelText
 from rembed_keras.tasks.kinds.encoding import encode
+from rembed_keras.training.probing.bitext import BitextProbing
 from rembed_keras.training.probing.features import measure_layers
 from tests.training.stages.test_probe import ENCODER, LAYERS, SEED, TEXTS
 
@@ -18,6 +23,21 @@ def test_half_precision_and_other_blocks_are_measured_as_well(corpus):
         found, cosines = measure_layers(ENCODER(**changed), inputs, 3, mean_of_tokens, token_cosines)
         assert found.dtype == np.float32 and found.shape == (LAYERS + 1, 5, 8)
         assert np.isfinite(found).all() and (np.abs(cosines) <= 1 + 1e-6).all() and found.std() > 0
+
+
+def test_states_that_float16_cannot_have_are_refused_whatever_is_measured(corpus, tmp_path):
+    encoder = ENCODER(dtype="float16")
+    for weight in encoder.parts.blocks[-1].feed_forward.norm.weights:
+        weight.assign(weight * 0 + 6e4)  # finite, and their sum is not
+    for language in ("de", "en"):
+        (tmp_path / f"{language}.txt").write_text("\n".join(TEXTS) + "\n")
+    initial = SimpleNamespace(tokenizer=corpus.tokenizer, num_segments=2)
+    retrieval = BitextProbing(ParallelText(tmp_path), initial, 16, 4, SEED)
+    inputs = encode(TEXTS, corpus.tokenizer, 24)
+    said = f"^the encoder's outputs at layer {LAYERS} are not finite: take it in float32$"
+    for measured in (lambda: retrieval.score("pretrained", encoder), lambda: measure_layers(encoder, inputs, 3)):
+        with pytest.raises(UserError, match=said):
+            measured()
 
 
 def test_neither_padding_nor_batches_change_what_is_measured_and_the_encoder_stays_as_it_is(corpus):
