@@ -94,9 +94,9 @@ def _with_recorded(plan: Plan) -> Plan:
     own = read_record(plan.results / "study.json") if plan.study.results is not None else None
     if own is not None:
         _refuse_changed_arms(plan, own)
-    others = (read_record(Path(folder) / "study.json") for folder in plan.study.known_results)
+    others = {folder: read_record(Path(folder) / "study.json") for folder in plan.study.known_results}
     kept = [own] if own is not None else []
-    kept += [known_runs(other, plan) for other in others if other is not None]
+    kept += [known_runs(other, plan) | {"place": folder} for folder, other in others.items() if other is not None]
     finished = {found for record in kept for found in finished_runs(record)}
     runs = [replace(run, is_recorded=(run.arm, run.seed) in finished) for run in plan.runs]
     return replace(plan, runs=runs, kept=kept)

@@ -1,7 +1,11 @@
-"""What the runs of a study lack, said while there is time to mend it: values, languages, trainings that failed."""
+"""What the runs of a study lack, said while there is time to mend it: values, languages, trainings that failed.
+
+And which of them other studies have otherwise, for two results of one recipe and seed are not one run.
+"""
 
 from collections.abc import Iterator, Mapping
 
+from rembed_keras.analysis.studies.kept import definition_of
 from rembed_keras.analysis.studies.measures import by_layer, read_log, read_scores
 from rembed_keras.analysis.studies.plan import Plan
 from rembed_keras.analysis.studies.verdicts import lacking
@@ -17,13 +21,14 @@ def missing(plan: Plan, record: Mapping) -> list[str]:
 
     Returns:
         Lines on measures without a value, on trainings that failed behind a value, on languages that some runs lack,
-        and on languages that a measure names and no run has.
+        on languages that a measure names and no run has, and on runs that known results have with other values.
     """
     return [
         *_without_value(plan, record),
         *_failed(record),
         *_lost_languages(plan, record),
         *_unknown_languages(plan, record),
+        *_known_otherwise(plan, record),
     ]
 
 
@@ -104,3 +109,25 @@ def _languages(measure, record) -> list[str]:
         if (row["metric"], row["system"]) == (metric, system)
         and (row["task"] == task or row["task"].startswith(f"{by_layer(str(task))}/layer"))
     })  # fmt: skip
+
+
+def _known_otherwise(plan, record) -> Iterator[str]:
+    """A line for each run that known results have too, by the first value in which they differ."""
+    ours = {_key(row): row["value"] for row in record["scores"]}
+    for known in plan.kept:
+        same = {each.name for each in plan.study.measures if definition_of(each) in known["measures"]}
+        said: set[tuple[str, int]] = set()
+        for row in known["scores"] if "place" in known else ():  # the study's own results have none
+            value, run = ours.get(_key(row), row["value"]), (row["arm"], row["seed"])
+            if row["measure"] not in same or value == row["value"] or run in said:
+                continue
+            said.add(run)
+            where = f" in {row['language']}" if row["language"] else ""
+            yield (
+                f"{row['arm']}-seed{row['seed']}: {row['measure']}{where} is {value:.9g}, and {row['value']:.9g} in "
+                f"{known['place']}: the same recipe and seed were run twice"
+            )
+
+
+def _key(row):
+    return row["arm"], row["seed"], row["measure"], row["language"]

@@ -102,7 +102,7 @@ class Plan:
         runs: of all arms and seeds, seed by seed, so that all arms have the first seeds first.
         corpora: those that several runs share.
         kept: what `study.json` said of runs whose folders may be gone: that of the study's own results first, then
-            those of other studies.
+            those of other studies, each with the `place` that it is from.
     """
 
     study: Study

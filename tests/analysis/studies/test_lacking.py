@@ -1,10 +1,12 @@
 """What is said of scores, languages and trainings that finished runs lack."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rembed_keras.analysis.studies.definition import Arm, Hypothesis, Study
+from rembed_keras.analysis.studies.kept import known_runs
 from rembed_keras.analysis.studies.lacking import missing
 from rembed_keras.analysis.studies.measures import LayerScore, Score
 from rembed_keras.analysis.studies.plan import Plan, PlannedArm, PlannedRun
@@ -70,6 +72,18 @@ def test_languages_that_no_run_has_are_named(planned, kind):
         "measure m: no run has a score in frz; did you mean frr?",
         "measure m leaves out EN, which no run has a score in; did you mean en?",
     ]
+
+
+def test_a_run_that_is_known_otherwise_elsewhere_is_named(planned):
+    good = [("de", 0, 0.5), ("fr", 0, 0.25)]
+    plan, record = planned(Score("m", "topics"), dict.fromkeys(names(), good))
+    theirs = known_runs(record, plan) | {"place": "theirs"}
+    assert missing(replace(plan, kept=[record, theirs]), record) == []
+    rows = [row | {"value": row["value"] + 0.01 * (row["seed"] * (row["arm"] == "wide"))} for row in theirs["scores"]]
+    assert missing(replace(plan, kept=[record, theirs | {"scores": rows}]), record) == [
+        "wide-seed1: m in de is 0.5, and 0.51 in theirs: the same recipe and seed were run twice"
+    ]
+    assert missing(replace(plan, kept=[theirs | {"scores": rows, "measures": []}]), record) == []  # defined otherwise
 
 
 def test_languages_are_compared_once_every_arm_has_a_run(planned):
