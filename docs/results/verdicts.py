@@ -44,7 +44,7 @@ def readme(page: str) -> str:
     Args:
         page: the README as it is, with such a table.
     """
-    before, found, after = re.split(r"((?<=\n)\| less loss .*?\n)(?!\|)", page, maxsplit=1, flags=re.DOTALL)
+    before, found, after = re.split(r"((?<=\n)\| claim .*?\n)(?!\|)", page, maxsplit=1, flags=re.DOTALL)
     head = found.splitlines(keepends=True)[:2]
     return "".join([before, *head, *(f"{row}\n" for row in _findings()), after])
 
