@@ -28,6 +28,7 @@ MODELS = {
     "bert_untied": ("BertForMaskedLM", "BertConfig", {"tie_word_embeddings": False}),
     "albert": ("AlbertForMaskedLM", "AlbertConfig", {"embedding_size": 6}),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {"type_vocab_size": 2, "max_position_embeddings": 14}),
+    "electra": ("ElectraForPreTraining", "ElectraConfig", {"embedding_size": 6}),
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", {"hidden_dim": 24}),
     "modernbert": (
         "ModernBertForMaskedLM",
@@ -98,7 +99,7 @@ def main(names: list[str]) -> None:
             token_ids=ids.astype("int32"),
             segment_ids=segments.astype("int32"),
             padding_mask=mask.astype("int32"),
-            logits=outputs.logits.numpy(),
+            **({"logits": outputs.logits.numpy()} if outputs.logits.ndim == 3 else {}),  # of words, not of detection
             **{f"hidden_{i}": state.numpy() for i, state in enumerate(states)},
         )
 
