@@ -51,8 +51,8 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
 
 def _checked(recipe, trained):
     """The ledger of a recipe of which some stages are about to train, once what does not fit was refused."""
-    ledger = ledger_of(recipe)  # what cannot be built is found before anything is imported
-    settle_environment(TRAINING)
+    settle_environment(TRAINING)  # before an optimizer that does not say its slots is built to count them
+    ledger = ledger_of(recipe)  # what cannot be built is found before the stages are imported
     check_teachers(recipe, trained)
     check_start(recipe, pretraining(recipe))
     return ledger

@@ -104,6 +104,20 @@ def test_a_run_and_a_benchmark_settle_how_training_allocates(train, monkeypatch)
     assert seen == [TRAINING, TRAINING | {"TF_CPU_ALLOCATOR_USE_BFC": "false"}]
 
 
+@pytest.mark.parametrize("train", [config.run, lambda recipe: config.benchmark(recipe, "made", 2)])
+def test_how_training_allocates_is_settled_before_an_optimizer_is_made_to_count_its_slots(train, monkeypatch):
+    """TensorFlow reads it at its first operation, which may be one of an optimizer's slots."""
+    seen = []
+    monkeypatch.setattr(execution, "_run", lambda *given: None)
+    monkeypatch.setattr(
+        execution, "ledger_of", lambda recipe: seen.append({name: os.environ.get(name) for name in TRAINING})
+    )
+    for name in TRAINING:
+        monkeypatch.delenv(name, raising=False)
+    train(config.load("recipes/quickstart.gin"))
+    assert seen == [TRAINING]
+
+
 @pytest.mark.parametrize(
     ("chosen", "named", "hides_jax"), [("jax", "", False), ("tensorflow", "", True), ("jax", "tensorflow", True)]
 )
