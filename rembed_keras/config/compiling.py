@@ -52,6 +52,7 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
         UserError: if the recipe pre-trains nothing or what has no batches without a corpus, takes its encoder or a
             teacher from a folder, for a topology that is not known, and as `training.compile_step` does.
     """
+    settle_environment(topologies.SETTINGS)  # before an optimizer that does not say its slots is built to count them
     if len(pretrainings(recipe)) > 1:
         _take_largest_pretraining(recipe)
     stage = pretraining_of(recipe)
@@ -61,7 +62,6 @@ def compile_for(recipe: Recipe, topology: str) -> Outcome:
         ledger = ledger_of(recipe)
     if ledger is None:
         raise UserError("the recipe pre-trains nothing: training.pretrain has no encoder or no model")
-    settle_environment(topologies.SETTINGS)
     import_framework()
     with suppressed_stderr():
         devices = topologies.devices_of(topology)

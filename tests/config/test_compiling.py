@@ -32,6 +32,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_it_is_said_in_one_line(what, command, pretrained, monkeypatch, tmp_path):
     monkeypatch.setattr(topologies, "devices_of", None)
+    monkeypatch.setattr(compiling, "settle_environment", lambda settings: None)  # of this process
     name, knobs, message = REFUSED[what]
     bound = [each.format(pretrained=pretrained) for each in knobs]
     (tmp_path / "distilled.gin").write_text(DISTILLED, encoding="utf-8")
@@ -97,3 +98,20 @@ def test_of_several_pretrainings_that_of_the_largest_batches_is_compiled(what, c
     recipe = config.load("recipes/quickstart.gin", ["STEPS=100", stages, "more/training.pretrain.steps=200", *knobs])
     x, _, _ = compiled_batch(recipe)
     assert x["token_ids"].shape == shape
+
+
+@pytest.mark.parametrize("knobs", [[], ["training.run.stages=[@training.pretrain, @more/training.pretrain]"]])
+def test_the_backend_is_settled_before_an_optimizer_is_made_to_count_its_slots(knobs, monkeypatch):
+    seen = []
+
+    class CountedError(Exception):
+        pass
+
+    def count(recipe):
+        raise CountedError
+
+    monkeypatch.setattr(compiling, "settle_environment", seen.append)
+    monkeypatch.setattr(compiling, "ledger_of", count)
+    with pytest.raises(CountedError):
+        config.compile_for(config.load("recipes/optimizers/lion.gin", knobs), "v5e:1x1")
+    assert seen == [topologies.SETTINGS]
