@@ -17,7 +17,7 @@ UNMOVED = {
     *("after-all", "partition-id", "replica-id", "optimization-barrier"),
 }
 PICKING = ("dynamic-slice", "slice", "gather")  # read of an operand what they result in
-SCATTERED = "all-reduce-scatter"  # a computation of an all-reduce and the slice that is left of it
+SCATTERED = "all-reduce-scatter"  # a computation of an all-reduce and of the slice of it that a chip keeps
 
 
 @dataclass
@@ -103,16 +103,26 @@ def _add(traffic, kind, instruction, times, chips, seen):
         if channel[1] in seen:  # another piece of one that is spread over several steps
             return
         seen.add(channel[1])
-    arrays = instruction.arrays
-    if instruction.opcode.endswith("-start"):
-        arrays = arrays[len(arrays) // 2 :] if len(arrays) != 4 else arrays[1:2]
-    size = sum(each.bytes for each in arrays)
     group = group_of(instruction.attributes, chips)
+    size = sum(each.bytes for each in _results(instruction))
+    if kind == "reduce-scatter" and instruction.opcode.startswith("all-reduce"):  # of which a chip keeps its own part
+        size /= group
     share = (group - 1) / group
-    sent = {"all-reduce": 2 * share, "collective-permute": 1.0}.get(kind, share)
+    sent = {"all-reduce": 2 * share, "collective-permute": 1, "reduce-scatter": group - 1}.get(kind, share)
     traffic.collectives[kind] += times
     traffic.results[kind] += times * size
     traffic.sent[kind] += times * size * sent
+
+
+def _results(instruction):
+    """The arrays that a collective results in: where a line only starts one, its type has what is read before them.
+
+    That of an all-reduce has its results alone, and that of a permutation two numbers of its own behind them.
+    """
+    arrays, opcode = instruction.arrays, instruction.opcode
+    if opcode == "collective-permute-start" and len(arrays) == 4:
+        return arrays[1:2]
+    return arrays[len(arrays) // 2 :] if opcode.endswith("-start") and opcode != "all-reduce-start" else arrays
 
 
 def group_of(attributes: str, chips: int) -> int:

@@ -82,6 +82,48 @@ def test_collectives_count_by_kind_in_loops_and_once_if_they_come_in_pieces():
     assert traffic.sent == {"all-gather": 3 * 16 * 1 / 2, "all-reduce": 2 * 32 * 3 / 4}
 
 
+# collectives of 256 bytes in all on 4 chips: their kind, the bytes that they result in on a chip, and those that it has
+# to send. Of the lines that only start one, all but all-reduce's have the arrays that are read in their type too.
+LINES = {
+    "f32[16]{0} reduce-scatter(%x), to_apply=%add": ("reduce-scatter", 64, 192),
+    "((f32[64]{0}), f32[16]{0}) reduce-scatter-start(%x), to_apply=%add": ("reduce-scatter", 64, 192),
+    "f32[64]{0} all-reduce(%x), to_apply=%add": ("all-reduce", 256, 384),
+    "f32[64]{0} all-reduce-start(%x), to_apply=%add": ("all-reduce", 256, 384),
+    "(f32[32]{0}, f32[32]{0}) all-reduce-start(%x, %x), to_apply=%add": ("all-reduce", 256, 384),
+    "(f32[16]{0}, f32[16]{0}, f32[16]{0}, f32[16]{0}) all-reduce-start(%x), to_apply=%add": ("all-reduce", 256, 384),
+    "(f32[16]{0}, f32[64]{0}) all-gather-start(%x), dimensions={0}": ("all-gather", 256, 192),
+    "((f32[4]{0}, f32[12]{0}), (f32[16]{0}, f32[48]{0})) all-gather-start(%x, %x), dimensions={0}": (
+        "all-gather",
+        256,
+        192,
+    ),
+    "(f32[64]{0}, f32[64]{0}) collective-permute-start(%x)": ("collective-permute", 256, 256),
+    "(f32[64]{0}, f32[64]{0}, u32[]{:S(2)}, u32[]{:S(2)}) collective-permute-start(%x)": (
+        "collective-permute",
+        256,
+        256,
+    ),
+    "f32[16]{0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.3": ("reduce-scatter", 64, 192),
+}
+FUSED = """\
+%all-reduce-scatter.3 (q: f32[64]) -> f32[16] {
+  %q.2 = f32[64]{0} parameter(0)
+  %all-reduce.3 = f32[64]{0} all-reduce(%q.2), channel_id=3, to_apply=%add
+  ROOT %own = f32[16]{0} dynamic-slice(%all-reduce.3, %q.2), dynamic_slice_sizes={16}
+}
+
+ENTRY %main (x: f32[64]) -> f32[16] {
+  %x = f32[64]{0} parameter(0)
+"""
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_bytes_of_a_collective_are_those_that_a_chip_gets_and_sends(line):
+    kind, size, sent = LINES[line]
+    traffic = traffic_of(read(f"{FUSED}  ROOT %out = {line}\n}}\n"), 4)
+    assert (traffic.collectives, traffic.results, traffic.sent) == ({kind: 1}, {kind: size}, {kind: sent})
+
+
 def test_a_chip_is_known_by_the_name_of_its_topology():
     assert chip_of("v5p:8x8x8").flops == 459e12
     assert len({chip.kind for chip in CHIPS}) == len(CHIPS)

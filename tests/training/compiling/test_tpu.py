@@ -104,8 +104,10 @@ def test_gradients_of_matrices_in_parts_are_summed_in_parts_on_a_grid_of_chips(c
     )
     assert code == 0, err
     found = json.loads(out)["collectives"]
-    feed_forward = 2 * 4 * 128 * 256  # bytes; whole along the first side of the grid, a quarter along the second
-    assert found["reduce-scatter"]["result_bytes"] > feed_forward
+    feed_forward = (
+        2 * 4 * 128 * 256
+    )  # bytes; a chip has a quarter after the first side of the grid, of which it cuts more
+    assert found["reduce-scatter"]["result_bytes"] > feed_forward / 4
 
 
 @pytest.mark.slow
