@@ -92,7 +92,7 @@ class LateMasking(keras.layers.Layer):
         mask = attention_mask(padding_mask)
         for block in self.blocks:
             at = mask_positions if only_masked and block is self.blocks[-1] else None
-            filled = block(filled, mask, positions, at=at, training=training)
+            filled = block(filled, mask, positions, at=at, documents=padding_mask, training=training)
         return filled if self.norm is None else self.norm(filled)
 
 

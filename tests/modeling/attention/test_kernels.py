@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Disentangled, Global, Local, Nystrom, dispatch, kernels
 from rembed_keras.modeling.attention.dispatch import kernel_for
 from rembed_keras.modeling.attention.full import softmax_attention
@@ -103,12 +103,12 @@ PATTERNS = {PreNorm: [Global(), Local(32)], PostNorm: [Local(32), Global()]}  # 
 
 
 @cache
-def step(platform, block):
+def step(platform, block, objective=MaskedLM):
     """The loss of a step on packed rows as it is traced for a platform, and what it changes each weight by."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(2)
     sizes = 48, 2, 2, 16, 24, 6
-    model = MaskedLM(Encoder(*sizes, max_sequence_length=LENGTH, block=block, attention=PATTERNS[block]), 12)
+    model = objective(Encoder(*sizes, max_sequence_length=LENGTH, block=block, attention=PATTERNS[block]), 12)
     model.compile(keras.optimizers.SGD(1.0))
     before = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
     rng = np.random.default_rng(3)
@@ -132,22 +132,24 @@ def noted(calls, name, attend):
 
 @on_jax
 @pytest.mark.parametrize(
-    ("platform", "block", "shared", "kernels_of"),
+    ("platform", "block", "objective", "shared", "kernels_of"),
     [
-        ("tpu", PreNorm, False, [("splash_attention", None)]),
-        ("tpu", PostNorm, True, [("splash_attention", 32), ("splash_attention", None)]),
-        ("cuda", PostNorm, True, [("attend_in_blocks", 32)]),
+        ("tpu", PreNorm, MaskedLM, False, [("splash_attention", None)]),
+        ("tpu", PostNorm, MaskedLM, True, [("splash_attention", 32), ("splash_attention", None)]),
+        # of the decoder alone, whose rows are whole
+        ("tpu", PostNorm, LateMaskedLM, False, [("splash_attention", 32), ("splash_attention", None)]),
+        ("cuda", PostNorm, MaskedLM, True, [("attend_in_blocks", 32)]),
     ],
 )
-def test_a_step_of_kernels_is_that_of_masks(platform, block, shared, kernels_of, monkeypatch):
+def test_a_step_of_kernels_is_that_of_masks(platform, block, objective, shared, kernels_of, monkeypatch):
     calls = []
     interpreted = partial(kernels.splash_attention, interpret=True)
     monkeypatch.setattr(kernels, "splash_attention", noted(calls, "splash_attention", interpreted))
     monkeypatch.setattr(dispatch, "attend_in_blocks", noted(calls, "attend_in_blocks", attend_in_blocks))
-    dense = step("cpu", block)
+    dense = step("cpu", block, objective)
     assert not calls
     with meshes.model_parallel().scope() if shared else nullcontext():
-        fused = step(platform, block)
+        fused = step(platform, block, objective)
     assert calls == kernels_of
     np.testing.assert_allclose(fused[0], dense[0], rtol=1e-5)
     assert sum(np.abs(each).max() > 1e-3 for each in dense[1]) > 12

@@ -17,7 +17,7 @@ from rembed_keras.analysis.programs.counting import traffic_of
 from rembed_keras.analysis.programs.text import read
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM
 from rembed_keras.modeling.attention import Global, Local
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.training.compiling import fitting
@@ -184,6 +184,18 @@ def test_a_device_with_kernels_has_no_scores_of_all_pairs_of_tokens(platform, ke
     assert {name: count for name, count in found.items() if name in KERNELS} == calls
     scores = re.findall(rf"tensor<2x2x{length}x{length}x(?:f32|bf16)>", text)  # [B, H, S, S]
     assert bool(scores) == (not calls)
+
+
+@pytest.mark.parametrize("block", [PostNorm, PreNorm])
+def test_the_decoder_of_late_masking_whose_rows_are_whole_has_kernels_too(block):
+    sizes = SIZES | {"max_sequence_length": 130, "block": block}
+
+    def make():
+        return LateMaskedLM(Encoder(**sizes, name="encoder"), 20, decoder_layers=1, name="model")
+
+    text = lowered_step(make, AdamW, Mixture.blank(2, 130), platform="tpu").lowered.as_text()
+    assert text.count("custom_call @tpu_custom_call") == 3
+    assert "tensor<2x2x130x130xf32>" not in text and "tensor<2x2x110x110xf32>" in text  # of the encoder, with gaps
 
 
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])

@@ -104,9 +104,7 @@ def test_gradients_of_matrices_in_parts_are_summed_in_parts_on_a_grid_of_chips(c
     )
     assert code == 0, err
     found = json.loads(out)["collectives"]
-    feed_forward = (
-        2 * 4 * 128 * 256
-    )  # bytes; a chip has a quarter after the first side of the grid, of which it cuts more
+    feed_forward = 2 * 4 * 128 * 256  # bytes, of which a chip gets a quarter along the first side of the grid
     assert found["reduce-scatter"]["result_bytes"] > feed_forward / 4
 
 
