@@ -24,6 +24,7 @@ from keras import ops
 
 from rembed_keras import compat
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
+from rembed_keras.modeling.attention.platforms import platform_traced_for
 from rembed_keras.modeling.losses.measured import without_measured
 from rembed_keras.modeling.replicas import largest_of_replicas, num_replicas, sum_over_replicas
 from rembed_keras.training.optimizers.inner import check_inner, held_by, unnumbered
@@ -283,13 +284,10 @@ def wrapped(
         multipliers: as of `TrainingOptimizer`.
 
     Raises:
-        UserError: for float16 on JAX without an accelerator, where attention cannot be computed in it.
+        UserError: for float16 on JAX for a CPU, where attention cannot be computed in it.
     """
     dtypes = {layer.compute_dtype for layer in compat.layers_of(model.encoder) if layer.weights}
     scale = SCALE if "float16" in dtypes else None
-    if scale and keras.config.backend() == "jax":
-        import jax
-
-        if jax.default_backend() == "cpu":
-            raise UserError("JAX has no attention in float16 on a CPU: let the encoder's dtype be mixed_bfloat16")
+    if scale and keras.config.backend() == "jax" and platform_traced_for() == "cpu":
+        raise UserError("JAX has no attention in float16 on a CPU: let the encoder's dtype be mixed_bfloat16")
     return TrainingOptimizer(optimizer, clip_norm, skip_nonfinite, multipliers, scale)

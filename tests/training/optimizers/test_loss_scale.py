@@ -11,6 +11,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
+from rembed_keras.modeling.attention.platforms import tracing_for
 from rembed_keras.training import AdamW
 from rembed_keras.training.loop.callbacks import Measures, Recorder, StepClock
 from rembed_keras.training.loop.workdir import Workdir
@@ -176,6 +177,8 @@ def test_replicas_scale_as_one(mirrored):
 def test_float16_where_there_is_none_is_refused():
     with pytest.raises(UserError, match=r"JAX has no attention in float16 on a CPU: .* mixed_bfloat16"):
         wrapped(make_model("mixed_float16"), AdamW(1e-3))
+    with tracing_for("tpu"):  # by a CPU, which does not run it
+        assert wrapped(make_model("mixed_float16"), AdamW(1e-3)).loss_scale is not None
 
 
 @pytest.mark.skipif(ON_JAX, reason="JAX has no float16 on a CPU")
