@@ -96,7 +96,7 @@ def _plan(recipe, stage, ledger, done, rows):
     encoder = recipe.arguments(within(outer, stage["encoder"]))
     model = recipe.arguments(within(outer, stage["model"]))
     number = 4 if encoder.get("dtype") in (None, "float32") else 2
-    sizes = fitting.Sizes.of(ledger, encoder["num_layers"], encoder["hidden_dim"], number)
+    sizes = fitting.Sizes.of(ledger, encoder, number)
     parts, rematerialize = model.get("micro_batches", 1), bool(encoder.get("rematerialize"))
     return sizes, fitting.Plan(done.chips, rows, done.strategy, parts, rematerialize)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.cost.ledger import Ledger, ledger
 from rembed_keras.analysis.cost.phases import phase_costs
-from rembed_keras.analysis.cost.shards import Held, held_by_each
+from rembed_keras.analysis.cost.shards import Held, activations_of, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
@@ -253,8 +253,13 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
         devices: how many there are.
     """
     pretrain = pretraining(recipe)
-    optimizer = recipe.arguments(pretrain).get("optimizer")
-    return held_by_each(counted, devices, _slots_of(recipe, pretrain, optimizer))
+    stage = recipe.arguments(pretrain)
+    if isinstance(stage.get("encoder"), Reference):
+        encoder = recipe.arguments(within(pretrain, stage["encoder"]))
+    else:
+        encoder = initial_arguments(recipe, pretrain) or {}
+    kept = activations_of(counted, encoder, encoder.get("rematerialize", False))
+    return held_by_each(counted, devices, _slots_of(recipe, pretrain, stage.get("optimizer")), kept)
 
 
 def _objective(recipe, objective):

@@ -13,6 +13,7 @@ from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.parse import override
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.training.compiling import fitting
 
 PARTS = """
 import dataclasses
@@ -232,3 +233,16 @@ def test_each_of_several_pretrainings_is_counted_at_its_length():
     assert [phase[:4] for phase in counted.phases] == [(0, 9, 128, 64), (9, 1, 128, 64), (10, 2, 128, 128)]
     for phase in counted.phases:
         assert phase.training_flops == phase.tokens * alone[phase.sequence_length].training_flops["total"]
+
+
+@pytest.mark.parametrize("is_rematerialized", [False, True])
+def test_what_devices_hold_of_a_row_is_what_a_step_is_planned_with(is_rematerialized):
+    bindings = ["modeling.Encoder.dropout=0.0", f"modeling.Encoder.rematerialize={is_rematerialized}"]
+    recipe = config.load("recipes/rembert.gin", [*bindings, "DTYPE=mixed_bfloat16"])
+    counted = config.ledger_of(recipe)
+    sizes = fitting.Sizes.of(counted, {"num_layers": 32, "hidden_dim": 1152}, bytes_of_a_number=2)
+    one, none = (fitting.Plan(1, rows, "one_device", 1, is_rematerialized) for rows in (1, 0))
+    held = {each.activations for each in config.held_of(recipe, counted, 8).values()}
+    assert held == {round(sizes.bytes_of(one) - sizes.bytes_of(none))}
+    whole = counted.sequence_length * counted.activation_bytes["total"]
+    assert max(held) < whole / 10 if is_rematerialized else held == {whole}

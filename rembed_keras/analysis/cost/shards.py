@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.analysis.cost.precision import remembered_of, size_of_number, size_of_slot
 from rembed_keras.analysis.reports.tables import Table
-from rembed_keras.modeling.cost import Entry, Shape, adam_slots
+from rembed_keras.modeling.cost import Config, Entry, Shape, adam_slots
 
 STRATEGIES = ("data_parallel", "model_parallel", "fully_sharded")
 
@@ -24,7 +24,7 @@ class Held:
         parameters: of all variables of the model.
         gradients: of those that are trained, after they are summed.
         slots: of the optimizer.
-        activations: that a backward pass needs of the forward pass, of one row of S tokens.
+        activations: that a backward pass needs of the forward pass, of one row of S tokens; see `activations_of`.
     """
 
     parameters: int
@@ -42,8 +42,26 @@ class Held:
         return asdict(self)
 
 
+def activations_of(ledger: Ledger, encoder: Config, rematerialize: bool) -> float:
+    """Numbers that a backward pass needs of the forward pass, per token of input.
+
+    With `rematerialize` blocks keep what comes in, and what one of them computes is there at a time.
+
+    Args:
+        ledger: of the model.
+        encoder: arguments of its encoder.
+        rematerialize: whether blocks are computed once more for the backward pass.
+    """
+    if not rematerialize:
+        return ledger.activations
+    return encoder["hidden_dim"] * encoder["num_layers"] + ledger.activations / encoder["num_layers"]
+
+
 def held_by_each(
-    ledger: Ledger, devices: int, slots: Callable[[Sequence[Entry]], list[tuple[Shape, ...]]] = adam_slots
+    ledger: Ledger,
+    devices: int,
+    slots: Callable[[Sequence[Entry]], list[tuple[Shape, ...]]] = adam_slots,
+    activations: float | None = None,
 ) -> dict[str, Held]:
     """What each of several devices holds, by the strategy that spreads a model over them.
 
@@ -54,6 +72,7 @@ def held_by_each(
         ledger: of the model.
         devices: how many there are.
         slots: shapes of what the optimizer remembers of each entry's variables; Adam's by default.
+        activations: numbers a token that the backward pass needs of the forward pass; the ledger's by default.
 
     >>> sizes = {"vocabulary_size": 1000, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 32,
     ...          "input_embedding_dim": 8}
@@ -63,6 +82,7 @@ def held_by_each(
     """
     entries = ledger.entries
     remembered = remembered_of(entries, slots, ledger.stored_in)
+    of_a_token = (ledger.activations if activations is None else activations) * size_of_number(ledger.computed_in)
 
     def of(strategy, shapes, size=size_of_number):
         """Bytes of shapes of each entry."""
@@ -76,7 +96,7 @@ def held_by_each(
             of(strategy, [entry.shapes for entry in entries]),
             of(strategy, [entry.trained_shapes for entry in entries]),
             of(strategy, remembered, size_of_slot),
-            ledger.activation_bytes["total"] * ledger.sequence_length,
+            round(of_a_token * ledger.sequence_length),
         )
         for strategy in STRATEGIES
     }

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from rembed_keras.analysis.cost.ledger import Ledger
 from rembed_keras.analysis.cost.precision import size_of_number
-from rembed_keras.analysis.cost.shards import table_rows
-from rembed_keras.modeling.cost import size_of
+from rembed_keras.analysis.cost.shards import activations_of, table_rows
+from rembed_keras.modeling.cost import Config, size_of
 
 WIDE = 4  # bytes of a number of a slot, and of a sum of gradients
 
@@ -56,7 +56,7 @@ class Sizes:
         table_slots: numbers that the optimizer remembers of the tables.
         other_slots: those of all others.
         activations: bytes a token that the backward pass needs of the forward pass.
-        states: bytes a token of what comes into each block, which is all that stays of it with `rematerialize`.
+        rematerialized: the same with `rematerialize`.
         layers: blocks.
         sequence_length: S.
         bytes_of_a_weight: and of a gradient of a micro-batch; sums of gradients and slots have 4 bytes a number.
@@ -68,19 +68,18 @@ class Sizes:
     table_slots: int
     other_slots: int
     activations: float
-    states: float
+    rematerialized: float
     layers: int
     sequence_length: int
     bytes_of_a_weight: int
 
     @classmethod
-    def of(cls, ledger: Ledger, layers: int, hidden_dim: int, bytes_of_a_number: int) -> "Sizes":
+    def of(cls, ledger: Ledger, encoder: Config, bytes_of_a_number: int) -> "Sizes":
         """Those of a ledger.
 
         Args:
             ledger: of the model.
-            layers: blocks.
-            hidden_dim: D.
+            encoder: arguments of its encoder.
             bytes_of_a_number: of an activation: 4 in float32, 2 in bfloat16.
         """
         tables = slots = 0
@@ -94,9 +93,9 @@ class Sizes:
             ledger.total - tables,
             slots,
             sum(ledger.slots) - slots,
-            ledger.activations * bytes_of_a_number,
-            hidden_dim * layers * bytes_of_a_number,
-            layers,
+            activations_of(ledger, encoder, False) * bytes_of_a_number,
+            activations_of(ledger, encoder, True) * bytes_of_a_number,
+            encoder["num_layers"],
             ledger.sequence_length,
             size_of_number(ledger.stored_in),
         )
@@ -113,8 +112,7 @@ class Sizes:
         if others > 1:  # what of a block is gathered to be computed
             held += self.bytes_of_a_weight * self.others / self.layers
         tokens = plan.rows * self.sequence_length / plan.chips / plan.micro_batches
-        kept = self.states + self.activations / self.layers if plan.rematerialize else self.activations
-        return held + tokens * kept
+        return held + tokens * (self.rematerialized if plan.rematerialize else self.activations)
 
 
 def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:
@@ -130,7 +128,7 @@ def nearest(plan: Plan, sizes: Sizes, used: float, room: float) -> Plan | None:
         used: bytes of a chip that it takes by the compiler.
         room: bytes that a chip has.
 
-    >>> sizes = Sizes(10**9, 10**6, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1e4, 10, 512, 4)
+    >>> sizes = Sizes(10**9, 10**6, 10**8, 2 * 10**9, 2 * 10**8, 1e6, 1.1e5, 10, 512, 4)
     >>> str(nearest(Plan(16, 64, "data_parallel"), sizes, 17e9, 8e9))
     'STRATEGY=model_parallel, 1 micro-batches, 16 chips'
     >>> str(nearest(Plan(16, 64, "model_parallel"), sizes, 9e9, 8e9))

@@ -79,7 +79,7 @@ def test_parameters_and_slots_of_a_device_are_those_of_the_ledger():
     spread = lowered_step(make, lambda: AdamW(1e-3), BATCH, strategy="model_parallel")
     tables = 48 * (6 + 20)
     assert whole.parameter_bytes - spread.parameter_bytes == 4 * tables // 2
-    sizes = fitting.Sizes.of(counted, 2, 16, 4)
+    sizes = fitting.Sizes.of(counted, SIZES, 4)
     assert (sizes.tables, sizes.table_slots) == (tables, 2 * tables)
 
 
