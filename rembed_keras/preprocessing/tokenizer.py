@@ -15,10 +15,10 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
 from rembed_keras.data.tokenizers.protocol import BROKEN, AnyTokenizer
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, SPECIAL_PIECES, train_tokenizer
-from rembed_keras.errors import UserError, did_you_mean, shortened
+from rembed_keras.errors import UserError, check_counts, did_you_mean, shortened
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.saving.presets import located
-from rembed_keras.modeling.texts.strings import in_memory, is_one_text, listed
+from rembed_keras.modeling.texts.strings import in_memory, is_in_memory, is_one_text, listed
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, in Python's strings
 SPACE_BYTE = "\u0120"  # a space, as models of bytes write it
@@ -78,7 +78,7 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
     @classmethod
     def train(
         cls,
-        lines: Iterable[str],
+        lines: Iterable[str | bytes],
         vocabulary_size: int,
         byte_fallback: bool = False,
         normalization: str = "nmt_nfkc",
@@ -86,17 +86,22 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         """A SentencePiece unigram model of some text; the same text and arguments give the same model.
 
         Args:
-            lines: the training text.
+            lines: the training text: a list, an array or a column of texts, or a generator of them.
             vocabulary_size: V, number of pieces, special ones included.
             byte_fallback: whether to encode characters without a piece as bytes, instead of [UNK].
             normalization: SentencePiece's normalization rule.
 
         Raises:
-            UserError: if the text does not support a vocabulary of that size; the message names one that it does.
+            UserError: if the text does not support a vocabulary of that size; the message names one that it does. And
+                for one text, or what is none.
         """
+        check_counts({"vocabulary_size": vocabulary_size})
+        if is_one_text(lines):
+            raise UserError(f"{shortened(in_memory(lines))} is one text: give lines of text, as a list of them")
+        given = lines if isinstance(lines, Iterable) and not is_in_memory(lines) else listed(lines)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / FILE_NAMES[0]
-            train_tokenizer(lines, path, vocabulary_size, byte_fallback, normalization)
+            train_tokenizer(map(_as_text, given), path, vocabulary_size, byte_fallback, normalization)
             return cls(path)
 
     def tokenize(self, inputs):
@@ -165,14 +170,31 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         return ids[1:] if not rest else ids if known is None else [known, *ids[1:]]
 
     def detokenize(self, inputs):
-        """The text of ids, without special pieces: of a row of ids a text, of rows of ids a list of texts."""
+        """The text of ids, without special pieces: of a row of ids a text, of rows of ids a list of texts.
+
+        Raises:
+            UserError: for an id that no piece has, and for what is no row.
+        """
         rows = inputs.tolist() if hasattr(inputs, "tolist") else inputs
         if hasattr(rows, "to_list"):
             rows = rows.to_list()
+        if not isinstance(rows, Iterable):
+            raise UserError(f"{shortened(rows)} is no row of ids: give a list of them")
         rows = [np.asarray(row).tolist() for row in rows]
         if any(isinstance(row, list) for row in rows):
-            return [self.model.decode(row) for row in rows]
-        return self.model.decode(rows)
+            return [self.detokenize(row) for row in rows]
+        return self.model.decode(map(self._checked, rows))
+
+    def _checked(self, token_id):
+        """An id as an int, which a piece has."""
+        last = self.vocabulary_size() - 1
+        try:
+            found = int(token_id)
+        except (OverflowError, TypeError, ValueError):
+            found = -1
+        if not 0 <= found <= last:
+            raise UserError(f"the tokenizer has no piece of id {shortened(token_id)}: ids are 0 to {last}")
+        return found
 
     def shown(self, token_id: int) -> str:
         """A piece as text, without the space before a word; as its file writes it where it is part of a character."""
@@ -194,8 +216,8 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         return self.model.vocabulary_size
 
     def id_to_token(self, id: int) -> str:  # noqa: A002 - keras-hub's name
-        """A piece as the file writes it."""
-        return self.model.piece(int(id))
+        """A piece as the file writes it; a UserError for an id that none has."""
+        return self.model.piece(self._checked(id))
 
     def token_to_id(self, token: str) -> int:
         """The id of a piece.
@@ -252,22 +274,21 @@ def as_texts(inputs: Any) -> list[str]:
     Raises:
         UserError: for what is no text.
     """
-    values = (value if isinstance(value, str) else in_memory(value) for value in listed(inputs))
-    texts = [_decoded(value) if isinstance(value, bytes) else value for value in values]
-    strange = [text for text in texts if not isinstance(text, str)]
-    if strange:
-        raise UserError(f"{strange[0]!r} is no text: texts are strings")
-    half = next((text for text in texts if not text.isascii() and SURROGATE.search(text)), None)
-    if half is not None:
-        raise UserError(f"{shortened(half)} has half of a surrogate pair, which is not a character")
-    return texts
+    return [_as_text(value) for value in listed(inputs)]
 
 
-def _decoded(value):
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{shortened(value)} is no text: it is not UTF-8") from None
+def _as_text(given):
+    value = given if isinstance(given, str) else in_memory(given)
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UserError(f"{shortened(value)} is no text: it is not UTF-8") from None
+    if not isinstance(value, str):
+        raise UserError(f"{value!r} is no text: texts are strings")
+    if not value.isascii() and SURROGATE.search(value):
+        raise UserError(f"{shortened(value)} has half of a surrogate pair, which is not a character")
+    return value
 
 
 def is_symbolic(x) -> bool:

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import keras_hub
+import numpy as np
 import pytest
 import tokenizers
 
@@ -138,3 +139,37 @@ def test_mistakes_are_said(tokenizer):
         tokenizer.tokenize([b"\xff"])
     with pytest.raises(UserError, match="no piece 'qqqq'"):
         tokenizer.token_to_id("qqqq")
+
+
+def test_lines_to_train_on_are_texts_as_those_to_tokenize():
+    line = "open the file and save it"
+    of_bytes, plain = (Tokenizer.train(lines, 20) for lines in ([line.encode()] * 20, (line for _ in range(20))))
+    assert of_bytes.model.sha256 == plain.model.sha256 == Tokenizer.train(np.array([line] * 20), 20).model.sha256
+    for one in (line, line.encode()):
+        with pytest.raises(UserError, match="is one text"):
+            Tokenizer.train(one, 20)
+    for lines, message in (([line, 3], "3 is no text"), (iter([b"\xff"]), "not UTF-8"), (5, "5 is no text")):
+        with pytest.raises(UserError, match=message):
+            Tokenizer.train(lines, 20)
+    for size in (10.5, "20", 0):
+        with pytest.raises(UserError, match=f"vocabulary_size is {size!r}; it must be a positive whole number"):
+            Tokenizer.train([line], size)
+
+
+def test_ids_without_a_piece_are_said(file):
+    ours = Tokenizer(file)
+    last = ours.vocabulary_size() - 1
+    for strange in (10**6, -1, last + 1, None):
+        for ask in (
+            ours.id_to_token,
+            ours.shown,
+            lambda i: ours.detokenize([last, i]),
+            lambda i: ours.detokenize([[i]]),
+        ):
+            with pytest.raises(UserError, match=f"no piece of id {strange}: ids are 0 to {last}"):
+                ask(strange)
+    for strange in (5, [[last], 5]):
+        with pytest.raises(UserError, match="5 is no row of ids"):
+            ours.detokenize(strange)
+    assert ours.id_to_token(np.int64(last)) == ours.get_vocabulary()[-1]
+    assert ours.detokenize([]) == ""
