@@ -140,6 +140,15 @@ def write_tatoeba(folder: str | Path, bitext: Bitext, rows: Sequence[int], langu
     return _write(path, _lines(int(row) for row in rows))
 
 
+def check_language(task: str, language: str) -> None:
+    """Checks that XTREME has a language, before answers in it are sought.
+
+    Raises:
+        UserError: for another task, or a language that it does not have.
+    """
+    _path(".", task, language, LANGUAGES)
+
+
 def missing_files(folder: str | Path, tasks: Iterable[str] = tuple(LANGUAGES)) -> list[str]:
     """Files that a submission still lacks: XTREME scores a task only if all of its languages are there.
 

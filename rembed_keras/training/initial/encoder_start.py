@@ -1,12 +1,15 @@
 """Where the encoder of a task starts: with the weights that a recipe names, or the same encoder untrained."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
+from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.encoder import Encoder
@@ -17,6 +20,7 @@ from rembed_keras.training.initial import places
 from rembed_keras.training.initial.finetuned import INITIAL, PRETRAINING, SETTINGS, STARTS, stopped_at
 from rembed_keras.training.initial.weights import DEFAULTS, InitialWeights, initial_weights
 from rembed_keras.training.loop import checkpoints, restoring, starting
+from rembed_keras.training.loop.workdir import Workdir
 
 
 def check_length(encoder: Encoder, sequence_length: int) -> None:
@@ -30,6 +34,18 @@ def check_length(encoder: Encoder, sequence_length: int) -> None:
 
 def _check_length(arguments, sequence_length):
     check_sequence_length(sequence_length, longest_row(arguments))
+
+
+def record_kept(workdir: Workdir, make: Callable[[], Encoder]) -> None:
+    """Writes the ledger of an encoder that was pre-trained elsewhere, and is kept here, unless the run has one.
+
+    Args:
+        workdir: of the run.
+        make: gives the encoder, or one like it, to be counted.
+    """
+    path = workdir.path / "ledger.json"
+    if workdir.is_chief and not path.exists():
+        write_atomically(path, json.dumps(ledger(make()).to_json(), indent=1))
 
 
 class EncoderStart:

@@ -15,7 +15,6 @@ import keras
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
-from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
@@ -26,7 +25,7 @@ from rembed_keras.tasks.kinds.batches import batches, cut_batches
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import together
 from rembed_keras.training.distributed.strategies import Strategy, place
-from rembed_keras.training.initial.encoder_start import EncoderStart
+from rembed_keras.training.initial.encoder_start import EncoderStart, record_kept
 from rembed_keras.training.initial.finetuned import (
     FAILED,
     SETTINGS,
@@ -123,8 +122,7 @@ def finetune(
         return
     initial = EncoderStart(workdir.path, encoder, pretrained, dtype)
     encoded = _encoded(workdir, task, initial, sequence_length)
-    if workdir.is_chief and not (workdir.path / "ledger.json").exists():  # what was pre-trained elsewhere is kept here
-        write_atomically(workdir.path / "ledger.json", json.dumps(ledger(initial.blank()).to_json(), indent=1))
+    record_kept(workdir, initial.blank)
     settings = {
         "epochs": epochs,
         "batch_size": batch_size,

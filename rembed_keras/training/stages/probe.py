@@ -17,13 +17,13 @@ from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.classification import Classification
 from rembed_keras.tasks.kinds.tagging import Tagging
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText, check_translations
-from rembed_keras.training.initial.encoder_start import check_length
+from rembed_keras.training.initial.encoder_start import check_length, record_kept
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.probing.bitext import METRICS, BitextProbing
 from rembed_keras.training.probing.labelled import LabelledProbing
 from rembed_keras.training.probing.results import Probed, panels_of, show_layers, write_layers
-from rembed_keras.training.probing.systems import encoders_of
+from rembed_keras.training.probing.systems import PRETRAINED, encoders_of
 from rembed_keras.training.probing.words import WordProbing
 from rembed_keras.training.rehearsal import rehearsed
 
@@ -77,6 +77,7 @@ def probe(
     initial, encoders = encoders_of(workdir.path, encoder, pretrained, finetuned, seed)
     for each in encoders.values():
         check_length(each, sequence_length)
+    record_kept(workdir, lambda: encoders[PRETRAINED])
     probed, known = [], {}
     for task in tasks:
         probing = LabelledProbing(task, initial, sequence_length, batch_size, seed)

@@ -21,7 +21,7 @@ from rembed_keras.tasks.retrieval.parallel_text import (
     sentence_encoder,
 )
 from rembed_keras.tasks.scores import Score
-from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
+from rembed_keras.training.initial.encoder_start import EncoderStart, check_length, record_kept
 from rembed_keras.training.initial.places import RECORD
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop import checkpoints, restoring
@@ -60,6 +60,7 @@ def retrieve(
     keras.utils.set_random_seed(seed)
     probed = initial.fresh()
     check_length(probed, sequence_length)
+    record_kept(workdir, lambda: probed)
     sentences, found = sentence_encoder(probed), {}
     starts = {
         "pretrained": partial(initial.start, probed, "pretrained"),

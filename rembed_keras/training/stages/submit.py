@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from rich.console import Console
 
 from rembed_keras.errors import Count, DivergedError, Seed, UserError, shortened
 from rembed_keras.modeling.encoder import Encoder
@@ -13,8 +12,8 @@ from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.tasks.retrieval import bitext
 from rembed_keras.tasks.retrieval.parallel_text import sentence_encoder
 from rembed_keras.tasks.scores import Score
-from rembed_keras.tasks.suites.xtreme_submissions import write_bucc, write_tatoeba
-from rembed_keras.training.initial.encoder_start import EncoderStart, check_length
+from rembed_keras.tasks.suites.xtreme_submissions import check_language, write_bucc, write_tatoeba
+from rembed_keras.training.initial.encoder_start import EncoderStart, check_length, record_kept
 from rembed_keras.training.initial.finetuned import Start, chosen_rates
 from rembed_keras.training.initial.weights import InitialWeights
 from rembed_keras.training.loop.workdir import Workdir
@@ -130,31 +129,30 @@ def mine(
         seed: of an untrained encoder's weights.
 
     Raises:
-        UserError: for an encoder whose outputs are not finite, or that has fewer positions than are read.
+        UserError: for an encoder whose outputs are not finite, or that has fewer positions than are read; or a hidden
+            test in a language that the suite does not have.
     """
+    open_tests = {language: each for language, each in texts.test.items() if each.gold is not None}
+    hidden = {language: each for language, each in texts.test.items() if each.gold is None}
+    for language in hidden:
+        check_language("bucc2018" if texts.dev else "tatoeba", language)
     if workdir.is_rehearsal:
         return
     initial = EncoderStart(workdir.path, encoder, pretrained)
     keras.utils.set_random_seed(seed)
     probed = initial.fresh()
     check_length(probed, sequence_length)
+    record_kept(workdir, lambda: probed)
     initial.start(probed, start)
     model = sentence_encoder(probed)
     dev, test = (_vectors(model, initial.tokenizer, part, sequence_length) for part in (texts.dev, texts.test))
     thresholds = bitext.bucc_thresholds(texts.dev, dev) if texts.dev else None
-    open_tests = {language: each for language, each in texts.test.items() if each.gold is not None}
-    hidden = {language: each for language, each in texts.test.items() if each.gold is None}
-    folder = workdir.path / "submission"
     if thresholds is not None:
         scored = bitext.bucc_scores(open_tests or texts.dev, test if open_tests else dev, thresholds)
         if not open_tests:  # no score of a test: thresholds were chosen on the same sentences
             scored = {name: {f"dev {metric}": value for metric, value in each.items()} for name, each in scored.items()}
-        for language, pairs in bitext.bucc_pairs(hidden, test, thresholds).items():
-            write_bucc(folder, pairs, language)
     else:
         scored = bitext.tatoeba_scores(open_tests, test)
-        for language, rows in bitext.tatoeba_rows(hidden, test).items():
-            write_tatoeba(folder, hidden[language], rows, language)
     sizes = {language: len(each.english) for language, each in (open_tests or texts.dev).items()}
     scores = [
         Score(name, language, metric, value, seed if start == "scratch" else None, sizes[language], start)
@@ -163,8 +161,15 @@ def mine(
     ]
     if scores:
         publish(workdir, scores, [start], "en", initial.languages)
+    folder = workdir.path / "submission"
+    if thresholds is not None:
+        for language, pairs in bitext.bucc_pairs(hidden, test, thresholds).items():
+            write_bucc(folder, pairs, language)
+    else:
+        for language, rows in bitext.tatoeba_rows(hidden, test).items():
+            write_tatoeba(folder, hidden[language], rows, language)
     if hidden:
-        Console().print(f"mine/{name}: {len(hidden)} tests are hidden; what is handed in is in {folder}")
+        print(f"mine/{name}: {len(hidden)} tests are hidden; what is handed in is in {folder}", flush=True)
 
 
 def _vectors(model: keras.Model, tokenizer, texts, sequence_length):
