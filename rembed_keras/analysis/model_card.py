@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.pages.records import SMOKE, is_in_nats
+from rembed_keras.analysis.pages.records import is_in_nats, is_smoke
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
@@ -77,7 +77,7 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
     blocks = [
         _metadata(corpus.languages),
         f"# {name}",
-        *([smoke] if (folder / SMOKE).exists() else []),
+        *([smoke] if is_smoke(folder) else []),
         about,
         opened,
         "Weights are stored as float16 and read as float32. The pre-training head was dropped.",

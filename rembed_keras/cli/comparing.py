@@ -29,6 +29,7 @@ def diff(one: str, other: str, allow_import: tuple[str, ...]) -> None:
     from rich.console import Console
 
     from rembed_keras import config
+    from rembed_keras.analysis.pages.records import is_smoke
     from rembed_keras.analysis.reports.tables import Table
 
     sides = [_Side(path, allow_import) for path in (one, other)]
@@ -40,6 +41,8 @@ def diff(one: str, other: str, allow_import: tuple[str, ...]) -> None:
 
     for letter, side in zip("AB", sides, strict=True):
         click.echo(f"{letter} is the {'run' if side.is_run else 'recipe'} {side.path}")
+        if is_smoke(side.path):
+            click.echo(f"{letter} is a smoke run: nothing in it means anything")
     bound = [[each.name, each.one, each.other] for each in config.differences(*(side.recipe for side in sides))]
     long = [row for row in bound if any(len(cell) > room for cell, room in zip(row, ROOM, strict=True))]
     short = [row for row in bound if row not in long]

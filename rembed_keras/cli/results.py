@@ -55,7 +55,7 @@ def predict(
 @click.option(
     "--html", type=FILLED, metavar="FILE", help="Write one RUN, finished or not, to a page that needs no other file."
 )
-@click.option("--unequal", is_flag=True, help="Compare runs with unequal numbers of kept parameters too.")
+@click.option("--unequal", is_flag=True, help="Compare runs with unequal or unknown numbers of kept parameters too.")
 @click.option("--languages", is_flag=True, help="Also show a row for each language.")
 def report(
     runs: tuple[str, ...],

@@ -86,6 +86,9 @@ def test_runs_have_their_scores_side_by_side(command, tmp_path):
     rows = [line.split() for line in done(command, tmp_path, "one", "two").splitlines()]
     assert ["pretrain", "loss", "all", "step", "9", "3.250", "3.500"] in rows
     assert ["t", "accuracy", "mean", "of", "2", "pretrained", "50.0", "25.0"] in rows
+    (tmp_path / "two/SMOKE.txt").touch()
+    about = done(command, tmp_path, "one", "two").splitlines()
+    assert about[:3] == ["A is the run one", "B is the run two", "B is a smoke run: nothing in it means anything"]
     assert "Their scores are the same:" in done(command, tmp_path, "one", "one")
     failed = [score | {"value": None, "task": "u"} for score in json.loads((tmp_path / "two/scores.json").read_text())]
     (tmp_path / "two/scores.json").write_text(json.dumps(failed))

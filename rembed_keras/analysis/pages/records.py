@@ -5,6 +5,7 @@ import contextlib
 import io
 import tokenize
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from rembed_keras.analysis.cost.precision import stored_in
@@ -12,6 +13,11 @@ from rembed_keras.analysis.event_files.trials import Setting
 from rembed_keras.analysis.reports.tables import Table
 
 SMOKE = "SMOKE.txt"  # in the folder of a smoke run
+
+
+def is_smoke(folder: str | Path) -> bool:
+    """Whether a run's folder is that of a smoke run."""
+    return (Path(folder) / SMOKE).is_file()
 
 
 class Line(NamedTuple):

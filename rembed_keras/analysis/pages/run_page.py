@@ -9,7 +9,7 @@ from pathlib import Path
 from rembed_keras.analysis.pages.document import document, key, note, section, table_html
 from rembed_keras.analysis.pages.drawings import breakdown, curves, parts, scores
 from rembed_keras.analysis.pages.intervals import intervals
-from rembed_keras.analysis.pages.records import SMOKE, environment_table, is_in_nats, ledger_table, recipe_tables
+from rembed_keras.analysis.pages.records import environment_table, is_in_nats, is_smoke, ledger_table, recipe_tables
 from rembed_keras.analysis.reports.results import read_run
 from rembed_keras.analysis.reports.tables import Table, number
 from rembed_keras.data.json_files import read_json, read_whole_lines, understood
@@ -40,7 +40,7 @@ def run_page(folder: str | Path) -> str:
         raise UserError(f"{folder} is not the folder of a run: it has none of {', '.join(RECORDS)}")
     name, log, about = folder.resolve().name, folder / "metrics.jsonl", folder / "environment.json"
     state = "The run is finished." if (folder / "finished.json").exists() else "The run is not finished."
-    state += " It is a smoke run: nothing here means anything." if (folder / SMOKE).exists() else ""
+    state += " It is a smoke run: nothing here means anything." if is_smoke(folder) else ""
     body = [f"<h1>{escape(name)}</h1>", f"<p>{state}</p>", _parameters(folder / "ledger.json", name)]
     rows = read_whole_lines(log)
     with understood(log, "the log of a run"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 
+from rembed_keras.analysis.pages.records import is_smoke
 from rembed_keras.analysis.reports.comparison import (
     MEAN,
     DifferenceRow,
@@ -110,7 +111,7 @@ def report(
     Args:
         runs: their folders.
         against: folders of runs that each of them is compared with.
-        unequal: whether to compare runs whose numbers of kept parameters differ by more than 5 %.
+        unequal: whether to compare runs whose numbers of kept parameters differ by more than 5 %, or are not known.
         languages: whether to show each language below the mean of all.
 
     Raises:
@@ -126,7 +127,8 @@ def report(
     for one, other in combinations(read, 2):
         _check_sizes(one, other)
     pairs = [*product(read[: len(runs)], read[len(runs) :])]
-    notes = [ABOUT_SCORES]
+    smoke = [f"{run.path} is a smoke run: nothing in it means anything." for run in read if is_smoke(run.path)]
+    notes = [*smoke, ABOUT_SCORES]
     for run, other in pairs:
         notes += _check_budgets(run, other, unequal)
     scores = [
@@ -200,9 +202,12 @@ def _check_sizes(run, other):
 
 
 def _check_budgets(run, other, unequal):
-    for each in (run, other):
-        if each.kept is None:
-            raise UserError(f"{each.path} has no ledger.json, so its kept parameters cannot be compared")
+    unknown = next((each.path for each in (run, other) if each.kept is None), None)
+    if unknown is not None:
+        found = f"{unknown} has no ledger.json, so its kept parameters cannot be compared"
+        if not unequal:
+            raise UserError(f"{found}; compare its scores anyway with --unequal")
+        return [f"Unknown budgets: {found}."]
     if max(run.kept, other.kept) <= SAME_BUDGET * min(run.kept, other.kept):
         return []
     found = f"{run.path} keeps {run.kept:,} parameters and {other.path} {other.kept:,}"

@@ -1,6 +1,7 @@
 import csv
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -220,7 +221,7 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
         "in different languages": other("l", [each for each in rows if each["language"] == "de"]),
         "have no task in common": other("t", [row("others", "de", 0.5, 0)]),
         "has scored pretrained on topics and .* scratch": other("s", [row("topics", "de", 0.5, 0, "scratch")]),
-        "has no ledger.json": other("k", rows, kept=None),
+        "k has no ledger.json, .* anyway with --unequal": other("k", rows, kept=None),
         "has no scores.json": tmp_path,
         "is named twice": good,
     }
@@ -231,6 +232,10 @@ def test_runs_that_cannot_be_compared_are_refused(good, plain, tmp_path):
     with pytest.raises(UserError, match="has no counts of kept and dropped parameters"):
         report([plain])
     assert report([tmp_path / "k"]).tables()[0].rows == [["k", "-", "-", "-"]]
+    unknown = report([good], [tmp_path / "k"], unequal=True)
+    assert unknown.differences and any(
+        re.match(r"Unknown budgets: .*k has no ledger\.json", note) for note in unknown.notes
+    )
 
 
 @pytest.mark.parametrize(("kept", "is_same"), [(1050, True), (1051, False), (953, True), (952, False)])

@@ -60,6 +60,20 @@ def test_a_language_called_mean_has_a_row_beside_the_mean(tmp_path):
     assert [each.language for each in found] == [*shown]
 
 
+def test_a_smoke_run_is_said_to_be_one_wherever_its_scores_are_shown(tmp_path, capsys):
+    for name in ("real", "tried"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scores.json").write_text(json.dumps([row("topics", "de", 0.5, 0)]))
+    (tmp_path / "tried/SMOKE.txt").touch()
+    made = report([tmp_path / "real"], [tmp_path / "tried"], unequal=True)
+    assert [note for note in made.notes if "a smoke run" in note] == [
+        f"{tmp_path / 'tried'} is a smoke run: nothing in it means anything."
+    ]
+    made.show()
+    made.write(tmp_path / "out")
+    assert all("is a smoke run" in text for text in (capsys.readouterr().out, (tmp_path / "out/report.md").read_text()))
+
+
 BAD_SCORES = {
     "no JSON": ("{", "scores.json is not JSON"),
     "no list": ("{}", "scores.json is not a list of scores"),
