@@ -110,10 +110,20 @@ class Workdir:
         """File of scores."""
         return self.path / "scores.json"
 
-    def close(self) -> None:
-        """Closes the sinks, and lets other processes use the folder."""
+    def __enter__(self) -> "Workdir":
+        return self
+
+    def __exit__(self, _, error: BaseException | None, trace: object) -> None:
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Closes the sinks, and lets other processes use the folder.
+
+        Args:
+            error: what ended the run before its end, which sinks may show.
+        """
         try:
-            self.watch.close()
+            self.watch.close(error)
         finally:
             if self._lock is not None:
                 self._lock.close()

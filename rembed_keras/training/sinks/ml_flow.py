@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rembed_keras.interruption import Interrupted
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.sinks.sink import Sink, Watched, final_numbers, numbers_of, tables_of
 from rembed_keras.training.sinks.weights_and_biases import extra
@@ -36,6 +37,7 @@ class MLflow(Sink):
         self._steps: dict[str, set[int]] = {}  # of each metric that is there
 
     def open(self, watched: Watched) -> None:
+        self._status = "FINISHED"
         where = self.tracking_uri or (watched.path.resolve() / "mlruns").as_uri()
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # without which MLflow 3 refuses a folder
         client = self._client = self._mlflow.MlflowClient(tracking_uri=where)
@@ -85,8 +87,11 @@ class MLflow(Sink):
         found = {metric_of(*name.split("/", 1)): value for name, value in final_numbers(scores, rows).items()}
         self._log(found, step=len(rows))
 
+    def break_off(self, error: BaseException) -> None:
+        self._status = "KILLED" if isinstance(error, Interrupted | KeyboardInterrupt) else "FAILED"
+
     def close(self) -> None:
-        self._client.set_terminated(self._run)
+        self._client.set_terminated(self._run, self._status)
 
 
 def metric_of(run: str, name: str) -> str:

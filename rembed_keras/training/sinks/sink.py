@@ -92,6 +92,13 @@ class Sink:
             rows: all rows of the log so far.
         """
 
+    def break_off(self, error: BaseException) -> None:
+        """The run ends before all its stages are done; `close` follows.
+
+        Args:
+            error: what ends it: an `Interrupted` by a signal, a `DivergedError` by a loss that is not finite.
+        """
+
     def close(self) -> None:
         """The process ends."""
 
@@ -177,8 +184,14 @@ class Watch:
         self.open()
         _tell(self.sinks, "score", scores, self.watched.rows())
 
-    def close(self) -> None:
-        """Closes the sinks that were opened."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Closes the sinks that were opened.
+
+        Args:
+            error: what ended the run before its end; see `Sink.break_off`.
+        """
+        if error is not None:
+            _tell(self._opened, "break_off", error)
         _tell(self._opened, "close")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from rembed_keras.errors import UserError
+from rembed_keras.interruption import Stopped
 from rembed_keras.tasks.scores import Score
 from rembed_keras.training.sinks.sink import Sink, Watched, final_numbers, numbers_of, tables_of
 
@@ -35,6 +36,7 @@ class WeightsAndBiases(Sink):
         self._drawn: set[tuple[str, int]] = set()
 
     def open(self, watched: Watched) -> None:
+        self._exit_code = 0
         if self.mode == "offline":
             shutil.rmtree(watched.path / "wandb", ignore_errors=True)
         self._run: Any = self._wandb.init(
@@ -69,8 +71,11 @@ class WeightsAndBiases(Sink):
     def score(self, scores: Sequence[Score], rows: Sequence[Mapping]) -> None:
         self._run.summary.update(final_numbers(scores, rows))
 
+    def break_off(self, error: BaseException) -> None:
+        self._exit_code = error.code if isinstance(error, Stopped) else 1
+
     def close(self) -> None:
-        self._run.finish()
+        self._run.finish(self._exit_code)
 
 
 def extra(module: str, name: str) -> Any:

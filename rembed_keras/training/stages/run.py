@@ -96,7 +96,7 @@ def run(
     if not processes.is_chief:
         folder = Workdir(workdir, is_chief=False)
     try:
-        with processes.in_need_of_each_other():
+        with folder, processes.in_need_of_each_other():
             if processes.by_chief(lambda: _begin(folder, record, tasks, stages)):
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
@@ -118,8 +118,6 @@ def run(
             processes.leave()
     except OSError as error:
         raise _said_of(folder, error) from error
-    finally:
-        folder.close()
 
 
 def _said_of(folder, error):

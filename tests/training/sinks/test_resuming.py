@@ -1,16 +1,22 @@
 """Every sink, of a run that was killed and went on: each row of the log once, with the log's numbers."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from rembed_keras.errors import UserError
+from rembed_keras import training
+from rembed_keras.errors import DivergedError, UserError
+from rembed_keras.interruption import Interrupted, PeerLost
 from rembed_keras.training.loop.workdir import MEASURED
 from rembed_keras.training.sinks import MLflow, TensorBoard, WeightsAndBiases
 from rembed_keras.training.sinks.sink import Watch, Watched
+from rembed_keras.training.stages.run import RunRecord
 
 MODULES = {"TensorBoard": "tensorboard", "WeightsAndBiases": "wandb", "MLflow": "mlflow"}
 LIVES = """
@@ -116,13 +122,16 @@ def _records(data):
             record = b""
 
 
-def _weights_and_biases(folder):
+def _logged(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    return [Record.FromString(data) for data in _records(path.read_bytes())]
+
+
+def _weights_and_biases(folder):
     found = {}
-    for data in _records(path.read_bytes()):
-        record = Record.FromString(data)
+    for record in _logged(folder):
         row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for name, value in row.items():
             run, _, rest = name.partition("/")
@@ -172,6 +181,69 @@ def test_a_knob_that_changes_on_the_way_is_a_tag(tmp_path):
         assert run.data.params == {"SEED": "3", "DTYPE": "float32"}
         tags = {name: value for name, value in run.data.tags.items() if name.isupper()}
         assert tags.get("DTYPE", "float32") == dtype and "SEED" not in tags
+
+
+ENDINGS = {  # by what ends the process: what MLflow has as the status, and Weights & Biases as the exit code
+    "nothing": (None, "FINISHED", 0),
+    "divergence": (DivergedError("the loss is nan"), "FAILED", 1),
+    "a lost peer": (PeerLost("a peer process is lost"), "FAILED", 75),
+    "SIGTERM": (Interrupted(signal.SIGTERM), "KILLED", 75),
+    "SIGINT in a notebook": (KeyboardInterrupt(), "KILLED", 1),
+}
+
+
+def ends(folder, sinks, error):
+    """A run of one stage, which ends by an error or, where that is None, well."""
+
+    def stage(_):
+        if error is not None:
+            raise error
+
+    with contextlib.suppress(BaseException if error else ()):
+        training.run([stage], str(folder), RunRecord("STEPS = 3\n", str, None), sinks=sinks, chosen=[0])
+
+
+@pytest.mark.parametrize("what", ENDINGS)
+def test_a_sink_that_asks_for_it_gets_what_ended_the_run(what, tmp_path):
+    seen, (error, _, _) = [], ENDINGS[what]
+
+    class Asks:
+        def break_off(self, error):
+            seen.append(error)
+
+        def close(self):
+            seen.append("closed")
+
+    class AsksNothing:
+        def close(self):
+            seen.append("closed too")
+
+    try:
+        raise LookupError  # which the caller handles, and is no matter of the run
+    except LookupError:
+        ends(tmp_path, [Asks(), AsksNothing()], error)
+    assert seen == [*([error] if error else []), "closed", "closed too"]
+
+
+def test_mlflow_has_how_a_run_ended_and_it_goes_on(tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="make test-sinks installs and tests it")
+    sinks = [MLflow()]
+    for error, status, _ in [*ENDINGS.values(), ENDINGS["nothing"]]:
+        ends(tmp_path, sinks, error)
+        client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+        (found,) = client.search_runs([client.get_experiment_by_name("rembed-keras").experiment_id])
+        assert found.info.status == status and found.info.end_time >= found.info.start_time
+
+
+def test_weights_and_biases_has_how_a_run_ended(tmp_path):
+    pytest.importorskip("wandb", reason="make test-sinks installs and tests it")
+    sinks = [WeightsAndBiases()]
+    for error, _, code in [ENDINGS["SIGTERM"], ENDINGS["divergence"], ENDINGS["nothing"]]:
+        ends(tmp_path, sinks, error)
+        until, found = time.monotonic() + 60, []
+        while not found and time.monotonic() < until:  # a process of theirs writes the file, perhaps a moment later
+            found = [each.exit.exit_code for each in _logged(tmp_path) if each.HasField("exit")]
+        assert found == [code]
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
