@@ -50,7 +50,7 @@ def labelled_files(
         pair: that of the second text; None if there is none.
         label: that of the label.
         id: that of the examples' ids, of which none comes twice; by default they are numbered from 0.
-        delimiter: between the cells of a table, where the file name's ending does not say it.
+        delimiter: between the cells of a table, whatever the file name's ending; by default as that says.
         numeric: whether labels are numbers to be predicted (regression), and not names of classes.
         train_size: how many training examples to use, the first ones of the file; all by default.
 

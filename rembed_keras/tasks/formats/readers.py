@@ -104,7 +104,7 @@ def read_table(
         pair: that of the second text; None if there is none.
         label: that of the label; None to read no labels.
         id: that of the examples' ids; by default they are numbered from 0.
-        delimiter: between cells, where the file name's ending does not say it.
+        delimiter: between cells, whatever the file name's ending; by default as that says.
         numeric: whether labels are numbers to be predicted (regression), and not names of classes.
         labels: the allowed labels; any by default.
         unlabeled: whether the column of labels, or one of its cells, may be missing: the label is None then.
