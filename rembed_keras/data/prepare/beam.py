@@ -16,6 +16,7 @@ give it an environment of its own. Preparation needs neither TensorFlow nor prot
     rembed prepare SOURCE OUT_DIR --beam "--runner=FlinkRunner --flink_master=HOST:8081"
 """
 
+import argparse
 import contextlib
 import importlib
 import json
@@ -30,15 +31,21 @@ import numpy as np
 
 from rembed_keras.data.prepare import survey
 from rembed_keras.data.prepare.cleaning import DUPLICATE, KEPT, NEAR_DUPLICATE, Cleaning
-from rembed_keras.data.prepare.jobs import Job, Workers
+from rembed_keras.data.prepare.jobs import RESUMES, Job, WorkerLostError, Workers
 from rembed_keras.data.prepare.sources import Part
 from rembed_keras.data.writing import write_atomically
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 
 COMPARED = 2**21  # keys in a group: 34 MB with their places
+OF_RUNNERS = ("distributed", "grpc")  # packages by which runners reach their clusters
+SCHEDULER_FILE = "--dask_scheduler_file"
 
 Group = tuple[str, int, int]  # a language, a band of its MinHash, and the remainder of the keys
 Keys = tuple[int, np.ndarray, np.ndarray]  # index of a part, indices of paragraphs in it, and a key of each
+
+
+class JobError(OSError):
+    """What a job says of its files without a number, which would look as if the cluster said it."""
 
 
 class BeamWorkers(Workers):
@@ -49,7 +56,7 @@ class BeamWorkers(Workers):
         folder: one that all workers see, for the results of jobs; it is made, and removed in the end.
 
     Raises:
-        UserError: if Beam is not installed.
+        UserError: if Beam is not installed, or the options name a file of Dask's scheduler that is not there.
     """
 
     def __init__(self, options: Sequence[str], folder: Path):
@@ -61,12 +68,14 @@ class BeamWorkers(Workers):
                 "Apache Beam is not installed, and needs an environment of its own: see data/prepare/beam.py"
             ) from None
         self.options, self.folder, self.stages = list(options), folder, 0
+        _check_scheduler(self.options)
 
     def run(self, what: str, function: Callable, jobs: Sequence[Job]) -> list:
         """As `Workers.run`: a pipeline whose elements are jobs.
 
         Raises:
             UserError: the first that a job raised.
+            WorkerLostError: if the cluster cannot be reached, or was lost.
         """
         beam = self.beam
         self.stages += 1
@@ -111,11 +120,35 @@ class BeamWorkers(Workers):
             pipeline = self.beam.Pipeline(options=options)
         except ValueError as error:
             raise UserError(f"--beam: {error}") from None
-        with pipeline:
-            yield pipeline
+        try:
+            with pipeline:
+                yield pipeline
+        except Exception as error:
+            if _is_of_cluster(error):
+                raise WorkerLostError(f"the cluster cannot be reached: {first_line(error)}; {RESUMES}") from error
+            raise
         client = getattr(pipeline.result, "client", None)  # of Dask's runner, which leaves it open, and keeps results
         if client is not None:  # that it would make once more when a worker is lost
+            is_done = all(future.status == "finished" for future in pipeline.result.futures)
             client.close()
+            if not is_done:  # its client gives up without an error
+                raise WorkerLostError(f"the cluster was lost before its work was done; {RESUMES}")
+
+
+def _check_scheduler(options):
+    """Checks that the file of Dask's scheduler is there, for which its client would wait without a word."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(SCHEDULER_FILE, nargs="?")
+    path = parser.parse_known_args(options)[0].dask_scheduler_file
+    if path and not Path(path).is_file():
+        raise UserError(f"--beam: {SCHEDULER_FILE} {path} does not exist: start the scheduler first, or name its file")
+
+
+def _is_of_cluster(error):
+    """Whether an error is one of reaching a cluster, and none of a program, of a user or of a disk."""
+    if isinstance(error, OSError) and not isinstance(error, JobError):
+        return error.errno is None or isinstance(error, ConnectionError | TimeoutError)
+    return type(error).__module__.partition(".")[0] in OF_RUNNERS
 
 
 def keys_of(
@@ -184,10 +217,18 @@ def _do(job: tuple[int, list], function: Callable, folder: str) -> None:
         found: dict[str, Any] = {"result": function(*arguments)}
     except UserError as error:
         found = {"mistake": str(error)}
+    except OSError as error:
+        if error.errno is None:
+            raise JobError(first_line(error)) from error
+        raise
     write_atomically(Path(folder) / f"{number}.json", json.dumps(found))
 
 
 def _result(path):
+    if not path.is_file():
+        raise WorkerLostError(
+            f"{path.parent} has no result: the cluster was lost, or its workers do not see the folder; {RESUMES}"
+        )
     found = json.loads(path.read_text(encoding="utf-8"))
     if "mistake" in found:
         raise UserError(found["mistake"])

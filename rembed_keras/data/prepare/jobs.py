@@ -23,13 +23,15 @@ LEAST = 8_000_000  # bytes of text that are worth the start of a worker process
 PAUSE = 0.5  # seconds between progress lines on a terminal
 LONG_PAUSE = 30.0  # and elsewhere
 TALKS = 1_000_000  # bytes of text from which on what begins is said
+RESUMES = "the same command resumes"  # what is said of work that is kept
 WATCH = 0.1  # seconds between checks that the parent process is alive
 
 Job = tuple[int, Sequence[Any]]  # size in bytes, and the arguments of its function
 
 
 class WorkerLostError(UserError):
-    """A worker process was killed from outside, most likely because memory ran out; finished work is kept."""
+    """A worker process was killed from outside, most likely because memory ran out, or a cluster cannot be reached;
+    finished work is kept."""
 
 
 class Workers:
@@ -141,7 +143,7 @@ def _lost_workers_reported():
     try:
         yield
     except TerminatedWorkerError as error:
-        advice = "if memory ran out, use fewer --processes; the same command resumes"
+        advice = f"if memory ran out, use fewer --processes; {RESUMES}"
         raise WorkerLostError(f"a process that prepares text was killed: {advice}") from error
 
 

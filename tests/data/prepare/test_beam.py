@@ -135,6 +135,9 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, text, 
     cluster = [
         subprocess.Popen([PYTHON.parent / "dask", *each, *of_all], start_new_session=True, **quiet) for each in words
     ]
+    until = time.monotonic() + 120
+    while not scheduler.exists() and time.monotonic() < until:
+        time.sleep(0.01)
     options = f"--dask_scheduler_file={scheduler} --dask_partition_size=1"
     runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
     done = beam((text, tmp_path / "beam", f"--runner={runner} {options}"))
@@ -151,6 +154,16 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_corpus(beam, local, text, 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert digests(tmp_path / "beam") == digests(local.path)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_cannot_be_reached_is_one_line(beam, text, tmp_path):
+    options = "--dask_client_address=tcp://127.0.0.1:9 --dask_connection_timeout=1"  # where nothing listens
+    done = beam((text, tmp_path / "beam", f"--runner=apache_beam.runners.dask.dask_runner.DaskRunner {options}"))
+    out, said = done.communicate()
+    assert codes(done, out, said) == [2], said
+    reason = "Timed out trying to connect to tcp://127.0.0.1:9 after 1 s"
+    assert said.splitlines()[-1] == f"rembed: the cluster cannot be reached: {reason}; the same command resumes"
 
 
 def test_the_first_of_the_duplicates_is_kept_in_any_order_of_work():
