@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rembed_keras.errors import UserError
-from rembed_keras.interop import write
+from rembed_keras.interop import Plan, reallocate, write
 from rembed_keras.interop.huggingface.read import read_huggingface
 from rembed_keras.modeling import Encoder, MaskedLM
 from tests.interop.models import random_model
@@ -97,6 +97,21 @@ def test_logits_are_theirs(name, is_tied, peers, tmp_path):
     if roberta:
         inputs["token_ids"] = np.where(MASK, IDS, 1)
     np.testing.assert_allclose(real(forward(ours, inputs)), real(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [16, 6])
+def test_a_reallocated_bert_is_a_rembert_of_theirs(width, peers, tmp_path):
+    bert = theirs(peers, "Bert", "Model")
+    bert.save_pretrained(tmp_path / "bert")
+    ours, _ = read_huggingface(tmp_path / "bert")
+    reallocate(ours, str(tmp_path / "out"), Plan(input_embedding_dim=width), target_kind="huggingface")
+    made = peers[1].AutoModel.from_pretrained(tmp_path / "out", attn_implementation="eager").eval()
+    assert (type(made).__name__, made.config.input_embedding_size) == ("RemBertModel", width)
+    found = their_outputs(peers, made)
+    narrow = forward(read_huggingface(tmp_path / "out")[0], INPUTS)
+    np.testing.assert_allclose(real(found.last_hidden_state.numpy()), real(narrow["sequence_output"]), atol=1e-4)
+    gap = np.abs(real(found.last_hidden_state.numpy()) - real(their_outputs(peers, bert).last_hidden_state.numpy()))
+    assert gap.max() < 1e-4 if width == 16 else gap.max() > 1e-2
 
 
 @pytest.mark.parametrize("name", [*CASES, "Electra"])
