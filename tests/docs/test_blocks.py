@@ -38,7 +38,9 @@ studies.Study.measures = [@{measure}()]
 AROUND = {  # how a part of a recipe begins, and a recipe or a study that it can stand at the end of
     "from rembed_keras.training import sinks": RECIPE + 'include "recipes/quickstart.gin"\n',
     "training.pretrain.evaluators = ": (
-        RECIPE + 'from rembed_keras.training import evaluators\ninclude "recipes/options/evaluation.gin"\n'
+        RECIPE
+        + "from rembed_keras import tasks\nfrom rembed_keras.data import sample\n"
+        + 'from rembed_keras.training import evaluators\ninclude "recipes/options/evaluation.gin"\n'
     ),
     "BATCH_SIZE = {": RECIPE + 'include "recipes/options/growing_rows.gin"\n',
     "bits/studies.Logged.name": STUDY.format(recipe="evaluation", measure="bits/studies.Logged"),

@@ -106,6 +106,7 @@ LIMITS: dict[str, Limit] = {
     "held_out": _enough,
     "excerpt_megabytes": _always(0.5),
     "most_lines": _always(EXAMPLES),
+    "most": _at_most(EXAMPLES),
 }
 # of models that are not taken from a folder; those of a group must agree, so one that is given keeps all of them
 LAYERS: Mapping[str, Limit] = {
@@ -246,13 +247,13 @@ class _Smaller:
         """Has the first examples of all that is read for a task."""
         name = next((name for name, module in self.recipe.imports.items() if module == TASKS), "rembed_tasks")
         for target, scope in self.called:
-            if target == IN_LANGUAGE:  # which makes training examples of tests: what it gives is cut as those are
+            if target in (IN_LANGUAGE, EXCERPT):  # what they give is cut: of one's own excerpt by its `most`
                 continue
             for binding in filter(None, (self._binding(scope, target, each) for each in EXCERPTED)):
                 given = self.recipe.given(binding)
                 if not isinstance(given.value, Reference) or not given.value.is_call:
                     continue
-                if COMMAND_LINE in (binding.place, given.place) or given.value.target.startswith(PARALLEL):
+                if COMMAND_LINE in (binding.place, given.place) or given.value.target.startswith((PARALLEL, EXCERPT)):
                     continue
                 self.recipe.imports[name] = TASKS
                 own, around = f"smoke{len(self.made)}", "" if given.parameter else given.key

@@ -181,6 +181,16 @@ def test_what_becomes_training_data_is_cut_once_it_is(tmp_path):
     assert inner["splits"].target == "rembed_keras.tasks.labelled_folder"
 
 
+def test_an_excerpt_of_ones_own_is_cut_by_its_size(tmp_path):
+    lines = ["from __gin__ import dynamic_registration", "from rembed_keras import tasks", "tasks.excerpt.most = 200"]
+    lines += [f'include "{ROOT}/recipes/finetune/own_files.gin"', "tasks.Classification.splits = @tasks.excerpt()"]
+    (tmp_path / "recipe.gin").write_text("\n".join([*lines, "tasks.excerpt.splits = @tasks.labelled_files()", ""]))
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.smoke(recipe)
+    found = recipe.configuration()
+    assert found["tasks.excerpt.most"] == 64 and len([key for key in found if "excerpt.splits" in key]) == 1
+
+
 def test_a_student_stays_as_wide_as_its_teacher_asks(tmp_path):
     text = """
 from __gin__ import dynamic_registration
