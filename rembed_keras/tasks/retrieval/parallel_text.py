@@ -15,6 +15,7 @@ import numpy as np
 from rembed_keras.data.text import read_lines, text_files
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import Count, UserError, check_counts
+from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.kinds.encoding import encode, predict
 
 
@@ -142,6 +143,13 @@ def precisions(
         rows = text.pairs(language)
         found[language] = precision_at_1(vectors[text.pivot][rows], vectors[language][rows])
     return found
+
+
+def baselines(text: ParallelText, language: str) -> dict[str, tuple[float, float]]:
+    """Precision@1 from the pivot and into it without an encoder: by TF-IDF of character n-grams, and by chance."""
+    rows = text.pairs(language)
+    ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
+    return {"tfidf": hits_at_1(tfidf_similarity(ours, theirs)), "chance": (1 / len(rows), 1 / len(rows))}
 
 
 def cosines(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:

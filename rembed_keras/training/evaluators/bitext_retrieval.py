@@ -14,7 +14,8 @@ class BitextRetrieval:
     """Bitext retrieval of the encoder, without its heads and the layers that are dropped.
 
     Gives `retrieval/<text>`, precision@1, the mean of both directions and all languages of the text that the corpus
-    has, and `retrieval/<text>/<language>`.
+    has, and `retrieval/<text>/<language>`. Beside it `baseline/retrieval/<text>/tfidf`, and `chance`, are the same mean
+    without an encoder, which stays as it is.
 
     Args:
         texts: the parallel texts.
@@ -42,14 +43,29 @@ class BitextRetrieval:
         from rembed_keras.training.initial.encoder_start import check_length
 
         check_length(model.encoder, self.sequence_length)
-        sentences = data.once(self, lambda: Forward(sentence_encoder(model.drop_heads())))
+        corpus = data.batches.corpus
+        known = data.once(self, lambda: _without_encoder(self.texts, corpus.languages))
+        sentences = data.once(known, lambda: Forward(sentence_encoder(model.drop_heads())))
         model.fold()
-        corpus, scalars = data.batches.corpus, {}
+        scalars = {}
         for text in self.texts:
             found = precisions(sentences, text, corpus.tokenizer, self.sequence_length)
             means = {name: sum(both) / 2 for name, both in found.items() if name in corpus.languages}
-            if not means:
-                raise UserError(f"BitextRetrieval: {text.name} has no language of the corpus beside {text.pivot}")
             scalars[f"retrieval/{text.name}"] = sum(means.values()) / len(means)
             scalars |= {f"retrieval/{text.name}/{name}": mean for name, mean in means.items()}
-        return scalars
+        return scalars | known
+
+
+def _without_encoder(texts, languages) -> dict[str, float]:
+    """What baselines find."""
+    from rembed_keras.tasks.retrieval.parallel_text import baselines
+
+    known: dict[str, float] = {}
+    for text in texts:
+        found = [baselines(text, language) for language in text.languages if language in languages]
+        if not found:
+            raise UserError(f"BitextRetrieval: {text.name} has no language of the corpus beside {text.pivot}")
+        for name in found[0]:
+            values = [value for each in found for value in each[name]]
+            known[f"baseline/retrieval/{text.name}/{name}"] = sum(values) / len(values)
+    return known

@@ -16,7 +16,7 @@ class FrozenProbe:
     not learn of it. `training.probe` has all layers, after pre-training.
 
     Gives the task's first metric: `probe/<task>/<language>`, and `probe/<task>`, the mean of all languages but that of
-    the training examples, or of that one alone. Beside it `baseline/<task>/<name>` is the same mean of a baseline
+    the training examples, or of that one alone. Beside it `baseline/probe/<task>/<name>` is the same mean of a baseline
     without encoder, such as majority and TF-IDF, which stays as it is.
 
     Args:
@@ -88,7 +88,7 @@ class _Given:
             name: {language: probe.value(language, answer(examples)) for language, examples in task.scored.items()}
             for name, answer in task.baselines().items()
         }
-        self.baselines = {f"baseline/{task.name}/{name}": probe.mean(values) for name, values in answered.items()}
+        self.baselines = {f"baseline/probe/{task.name}/{name}": probe.mean(values) for name, values in answered.items()}
 
 
 def _means_of(encoder):

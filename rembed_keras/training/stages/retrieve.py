@@ -12,11 +12,10 @@ from rembed_keras.data.corpus import corpus_of_run
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, Seed, UserError
 from rembed_keras.modeling.encoder import Encoder
-from rembed_keras.tasks.baselines import tfidf_similarity
 from rembed_keras.tasks.retrieval.parallel_text import (
     ParallelText,
+    baselines,
     check_translations,
-    hits_at_1,
     precisions,
     sentence_encoder,
 )
@@ -76,10 +75,8 @@ def retrieve(
             for language in text.languages:
                 scores += _both_directions(text, language, found[system][text][language], seed, system)
         for language in text.languages:
-            rows = text.pairs(language)
-            ours, theirs = ([text.lines[name][i] for i in rows] for name in (text.pivot, language))
-            scores += _both_directions(text, language, hits_at_1(tfidf_similarity(ours, theirs)), None, "tfidf")
-            scores += _both_directions(text, language, (1 / len(rows),) * 2, None, "chance")
+            for system, values in baselines(text, language).items():
+                scores += _both_directions(text, language, values, None, system)
         publish(workdir, scores, ["pretrained", "untrained", "tfidf", "chance"], text.pivot, initial.languages)
 
 

@@ -41,8 +41,10 @@ def test_it_is_the_last_layer_of_the_stage_that_probes_all(data, held_out_corpus
     assert len(expected) == 3
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     assert found["probe/words"] == pytest.approx((expected["probe/words/de"] + expected["probe/words/fr"]) / 2)
-    assert found["baseline/words/majority"] == pytest.approx((3 / 7 + 100 / 300) / 2)
-    assert {"baseline/words/tfidf", "baseline/words/majority"} == {name for name in found if name.startswith("base")}
+    assert found["baseline/probe/words/majority"] == pytest.approx((3 / 7 + 100 / 300) / 2)
+    assert {"baseline/probe/words/tfidf", "baseline/probe/words/majority"} == {
+        name for name in found if name.startswith("base")
+    }
 
 
 def test_it_follows_the_encoder_and_leaves_it_as_it_was(data):
