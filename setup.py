@@ -39,8 +39,9 @@ RUNTIME = [
     "protobuf>=5.29.1",
     "joblib>=1.5.0",
 ]
-JAX = ["jax>=0.10.2,<0.11"]
-TPU = ["libtpu>=0.0.42,<0.0.43"]  # the compiler for TPUs that jax[tpu] names: 0.7 GB; Linux on x86-64 alone
+JAX = ["jax>=0.10.2"]
+# the compiler for TPUs that jax[tpu] names, of that release alone: 0.7 GB; Linux on x86-64
+TPU = ["jax>=0.10.2,<0.11", "libtpu>=0.0.42,<0.0.43"]
 TASKS = [
     "tensorflow-datasets>=4.9.10,<4.10",
     "importlib-resources>=7.1.0,<8",  # that tensorflow-datasets needs to make a data set, and does not bring
@@ -120,7 +121,7 @@ setup(
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.19.0"],
         "jax": JAX,
-        "tpu": [*JAX, *TPU],
+        "tpu": TPU,
         "tasks": TASKS,
         "clean": CLEAN,
         "cluster": CLUSTER,
