@@ -97,22 +97,26 @@ def end_as(whole, folder):
 
 
 def runs():
-    """Kills, stops and restarts of one run; returns the exit codes."""
+    """Kills, a full disk, a stop, a damaged checkpoint and two starts of one run; exit codes and a line."""
     draw, output = random.Random(SEED), Path("output.txt")
     whole, hurt = Path("whole"), Path("hurt")
     assert finish(start(command("run", "tiny.gin", "WORKDIR=whole"), output)) == 0, output.read_text()
     job = command("run", "tiny.gin", "WORKDIR=hurt")
     lives = [Path(f"life{number}.txt") for number in range(4)]
-    moments = [  # of a kill or a stop: while it starts, between steps, while a checkpoint is written
-        (signal.SIGKILL, after(draw.uniform(0.0, 2.0))),
-        (signal.SIGKILL, then(logged(lives[1], 1), draw, 0.2)),
-        (signal.SIGTERM, logged(lives[2], 1)),
-        (signal.SIGKILL, lambda: bool(list(hurt.glob("checkpoints/.writing-*")))),
-    ]
-    codes = [stop(start(job, life), *moment) for life, moment in zip(lives, (m[::-1] for m in moments), strict=True)]
+    codes = [stop(start(job, lives[0]), after(draw.uniform(0.0, 2.0)))]  # while it starts
+    codes.append(finish(start(job, lives[1], file_size=100_000)))
+    full = last_line(lives[1])
+    assert not list(hurt.rglob("*writing*"))
+    codes.append(stop(start(job, lives[2]), logged(lives[2], 1), signal.SIGTERM))
     stopped = last_line(lives[2])
     assert stopped.startswith("rembed: stopped by SIGTERM; pretrain is saved at step "), stopped
     assert stopped.endswith(f" of {STEPS}; the same command resumes"), stopped
+    codes.append(
+        stop(start(job, lives[3]), lambda: len(regular(hurt)) > 1 and any(hurt.glob("checkpoints/.writing-*")))
+    )
+    assert codes[-1] == -signal.SIGKILL, lives[3].read_text()
+    *_, good, damaged = regular(hurt)
+    flip(damaged / "head.safetensors")
     first = Path("first.txt")
     process = start(job, first)
     while not first.exists() or "tensorboard" not in first.read_text():  # it has locked the folder then
@@ -123,8 +127,15 @@ def runs():
     os.kill(process, signal.SIGCONT)
     assert last_line(second) == "rembed: WORKDIR hurt is in use by another process: wait for it or choose another"
     assert finish(process) == 0, first.read_text()
+    assert f"{damaged.name} is passed over: head.safetensors is damaged" in first.read_text()
+    assert f"pretrain: resuming from {good}" in first.read_text()
     end_as(whole, hurt)
-    return {"codes": codes}
+    return {"codes": codes, "full": full}
+
+
+def regular(folder):
+    """Checkpoints of steps after which one is due, which stay when there are newer ones; the newest is the last."""
+    return sorted(folder.glob("checkpoints/step-*[05]"))
 
 
 def objectives():
@@ -141,16 +152,8 @@ def objectives():
 
 
 def damage():
-    """Runs with a damaged checkpoint, shard or tokenizer, and with a full disk."""
-    output, hurt = Path("damaged.txt"), Path("hurt")
-    job = command("run", "tiny.gin", "WORKDIR=hurt")
-    flip(hurt / f"checkpoints/step-{STEPS:08d}/head.safetensors")
-    (hurt / "finished.json").unlink()
-    assert finish(start(job, output)) == 0
-    assert f"step-{STEPS:08d} is passed over: head.safetensors is damaged" in output.read_text()
-    assert "pretrain: resuming from hurt/checkpoints/step-00000020" in output.read_text()
-    end_as(Path("whole"), hurt)
-    lines = []
+    """Runs with a damaged shard or tokenizer."""
+    output, lines = Path("damaged.txt"), []
     for file in ("en.array_record", "tokenizer.model"):
         shutil.copytree("corpus", "good")
         flip(Path("corpus", file))
@@ -158,11 +161,6 @@ def damage():
         lines.append(last_line(output))
         shutil.rmtree("corpus")
         Path("good").rename("corpus")
-    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), output, file_size=100_000)) == 2, output.read_text()
-    lines.append(last_line(output))
-    assert not list(Path("full").rglob("*writing*"))
-    assert finish(start(command("run", "tiny.gin", "WORKDIR=full"), output)) == 0, output.read_text()
-    assert rows_of(Path("full")) == rows_of(Path("whole"))
     return {"lines": lines}
 
 
@@ -211,8 +209,10 @@ def report(corpus, tmp_path_factory):
 
 
 def test_a_run_that_is_killed_stopped_and_started_twice_ends_in_the_same_bits(report):
-    codes = report["runs"]["codes"]
-    assert codes.count(-signal.SIGKILL) >= 2 and codes.count(75) == 1
+    """Its disk is full meanwhile, and its newest checkpoint damaged: the last good one is used."""
+    codes, full = report["runs"]["codes"], report["runs"]["full"]
+    assert codes.count(-signal.SIGKILL) >= 2 and codes.count(75) == 1 and codes.count(2) == 1
+    assert full.startswith("rembed: checkpoint hurt/checkpoints/step-00000005 cannot be written") and "large" in full
 
 
 def test_a_run_of_several_objectives_that_is_killed_ends_in_the_same_bits(report):
@@ -220,12 +220,11 @@ def test_a_run_of_several_objectives_that_is_killed_ends_in_the_same_bits(report
     assert weights[0] == pytest.approx(0.1) and weights[-1] == pytest.approx(0.5)
 
 
-def test_damage_is_named_and_the_last_good_checkpoint_is_used(report):
-    shard, tokenizer, full = report["damage"]["lines"]
+def test_damage_of_a_corpus_is_named(report):
+    shard, tokenizer = report["damage"]["lines"]
     remedy = "is damaged or missing: remove the corpus and prepare it again"
     assert shard == f"rembed: corpus/en.array_record {remedy}"
     assert tokenizer == f"rembed: corpus/tokenizer.model {remedy}"
-    assert full.startswith("rembed: checkpoint full/checkpoints/step-00000005 cannot be written") and "large" in full
 
 
 def test_an_export_that_is_killed_or_has_a_full_disk_leaves_nothing(report):
