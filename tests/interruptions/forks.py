@@ -4,6 +4,7 @@ A start of Python with all that a command imports takes seconds, so one process 
 computes anything itself, so that no threads are lost in a fork. Draws follow the seed in KILL_SEED, 0 by default.
 """
 
+import importlib
 import os
 import random
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("KILL_SEED", "0"))
+OF_BASELINES = "sklearn.feature_extraction.text", "sklearn.linear_model", "sklearn.metrics"
 PAUSE = 0.002  # seconds between two looks at a process: to look ten times as often takes a third of a core
 
 
@@ -37,15 +39,21 @@ def run_module(module: str, *words: object, **environment: str) -> subprocess.Co
     return subprocess.run(command, env=own, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def import_once() -> None:
-    """Imports what commands import, TensorFlow too, for all forks, and has these do no more than tests do."""
+def import_once(*others: str) -> None:
+    """Imports what commands import, TensorFlow too, for all forks, and has these do no more than tests do.
+
+    Args:
+        others: modules that the forks' commands import where they need them.
+    """
     from rembed_keras.config.backend import import_framework
 
     import_framework()
-    from rembed_keras import config, interop, training
+    from rembed_keras import cli, config, interop, training
 
-    for module in (config, interop, training):
+    for module in (cli, config, interop, training):
         assert [getattr(module, name) for name in dir(module)]
+    for name in others:
+        importlib.import_module(name)
     import conftest
 
     conftest.work_quickly()

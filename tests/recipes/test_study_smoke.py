@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interruptions.forks import command, finish, import_once, run_module, start, stop
+from tests.interruptions.forks import OF_BASELINES, command, finish, import_once, run_module, start, stop
 
 pytestmark = pytest.mark.slow
 STUDY = [
@@ -76,7 +76,7 @@ def there(pattern):
 
 def main(folder):
     """A study that is stopped while its corpus is prepared, killed while two runs train, and run to its end."""
-    import_once()
+    import_once(*OF_BASELINES)
     from rembed_keras.analysis.studies import processes
 
     os.chdir(folder)
