@@ -53,6 +53,10 @@ declarations/tasks.ParallelText.folder = "{folder}/udhr"
 COMMAND_AND_ENCODER = f"""
 {WITHOUT}
 from rembed_keras.cli import main
+from rembed_keras.config.backend import import_framework
+import_framework()
+from tests.quickly import work_quickly
+work_quickly()
 main()
 import keras
 import numpy as np
