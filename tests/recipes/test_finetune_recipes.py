@@ -33,10 +33,10 @@ def name_of(recipe):
     return recipe.relative_to(ROOT / "recipes/finetune").with_suffix("").as_posix()
 
 
-def write_labelled(folder):
+def write_labelled(folder, **times):
     folder.mkdir()
     for part in ("train.en", "dev.en", "test.en", "test.de"):
-        rows = "open the door\ta\nclose it\tb\n" * (2 if part == "train.en" else 1)
+        rows = "open the door\ta\nclose it\tb\n" * (2 if part == "train.en" else times.get(part.partition(".")[2], 1))
         (folder / f"{part}.tsv").write_text(f"text\tlabel\n{rows}", encoding="utf-8")
 
 
@@ -71,7 +71,7 @@ def write_sections(folder, recipe):
 
 def write_bundled(folder, recipe):
     """A folder for each table and each parallel text that a recipe names."""
-    write_labelled(folder / "task")
+    write_labelled(folder / "task", de=10 if "tasks.in_language.language" in recipe.configuration() else 1)
     there = []
     for key in recipe.configuration():
         if key.endswith("tasks.labelled_folder.folder"):
@@ -121,7 +121,7 @@ def test_a_recipe_of_fine_tuning_runs_to_its_end(recipe, pretrained, data, tmp_p
     if recipe.stem == "layers":
         assert (run / "layers.png").exists()
         tasks = {score["task"].split("/")[1] for score in json.loads((run / "scores.json").read_text())}
-        assert tasks == {"sections", "intents", "libreoffice", "wesnoth", "gnome", "udhr"}
+        assert tasks == {"sections", "intents", "intents_de", "libreoffice", "wesnoth", "gnome", "udhr"}
         return
     if suite in BUNDLED:
         report = (run / "report/report.md").read_text()
