@@ -80,7 +80,7 @@ def test_an_optimizer_of_other_weights_trains_nothing(change):
 
 @pytest.mark.any_backend
 def test_labels_and_weights_with_other_axes_than_before_are_taken():
-    model = Tagger(make_encoder(num_layers=1), 3, dropout=0.0)
+    model = Tagger(make_encoder(num_layers=1, trainable=False), 3, dropout=0.0)  # less to trace, twelve times
     model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
     tags = np.arange(16).reshape(2, 8) % 3
     weights = (np.array([1.0, 3.0]), np.array([[1.0], [3.0]]), np.tile([[1.0], [3.0]], 8))

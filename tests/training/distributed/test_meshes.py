@@ -22,6 +22,7 @@ from rembed_keras.training.optimizers.training_optimizer import TrainingOptimize
 from tests.interruptions.forks import run_module
 from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
 from tests.modeling.test_micro_batches import make_batch
+from tests.quickly import work_quickly
 
 pytestmark = pytest.mark.skipif(keras.config.backend() != "jax", reason="meshes are JAX's")
 TABLES = ("embeddings/token/embeddings", "output_embedding/decoupled/table/embeddings")
@@ -151,4 +152,5 @@ def trained_on(sides):
 
 
 if __name__ == "__main__":
+    work_quickly()
     main()

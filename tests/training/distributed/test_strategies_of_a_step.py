@@ -26,6 +26,7 @@ from rembed_keras.training.optimizers.adamw import AdamW
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.interruptions.forks import run_module
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
+from tests.quickly import work_quickly
 from tests.training.pretraining import make_encoder as small_encoder
 from tests.training.pretraining import make_head, make_mixture, make_optimizer
 
@@ -287,5 +288,6 @@ def test_every_process_waits_for_a_checkpoint_and_stops_where_the_first_cannot_w
 
 
 if __name__ == "__main__":
+    work_quickly()
     losses, values, norm = train(place("one_device", batch_size=4))
     np.savez(sys.argv[1], losses=losses, norm=norm, **values)

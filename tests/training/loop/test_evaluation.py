@@ -24,7 +24,6 @@ from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import eagerly, learn, make_encoder, make_head, make_mixture, rows
 
-STEPS = 11
 FEW = {"steps": 3, "log_every": 2, "checkpoint_every": 2}
 BACKEND = keras.config.backend()
 ENCODER = partial(make_encoder, dropout=0.2)
@@ -41,7 +40,7 @@ def make_gdes(encoder):
 
 
 def run(folder, corpus, head=make_head, **settings):
-    usual = {"encoder": ENCODER, "steps": STEPS, "log_every": 3, "checkpoint_every": 5}
+    usual = {"encoder": ENCODER, "steps": 7, "log_every": 2, "checkpoint_every": 3}
     learn(folder, corpus, head=head, **usual | settings)
 
 
@@ -126,7 +125,7 @@ def test_two_replicas_train_as_if_nothing_were_evaluated_and_evaluate_as_one(hel
 
 
 KEEPING = {
-    "eval_every": 4,
+    "eval_every": 5,
     "evaluators": [HeldOutLoss(rows=10)],
     "callbacks": [Killer],
     "keep_best": "accuracy",
@@ -137,10 +136,10 @@ KEEPING = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_graphs")
 def test_a_killed_run_ends_in_the_same_rows_and_checkpoints(held_out_corpus, tmp_path, monkeypatch):
-    """Killed before its first checkpoint, between an evaluation and the next checkpoint, and after that one."""
+    """Killed before its first checkpoint, between that and an evaluation, and between this and the next checkpoint."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run(whole, held_out_corpus, **KEEPING)
-    for step in (2, 8, 10):
+    for step in (2, 5, 6):
         monkeypatch.setattr(Killer, "at", (step,))
         with pytest.raises(PowerError):
             run(killed, held_out_corpus, **KEEPING)

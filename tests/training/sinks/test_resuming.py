@@ -32,7 +32,7 @@ from rembed_keras.tasks.scores import Score
 from rembed_keras.training import sinks
 from rembed_keras.training.evaluators import FilledMasks, HeldOutLoss
 from rembed_keras.training.loop.workdir import Workdir
-from tests.training.pretraining import eagerly, learn
+from tests.training.pretraining import eagerly, learn, make_frozen
 
 folder, corpus, sink = Path(sys.argv[1]), Corpus(sys.argv[2]), sys.argv[3]
 
@@ -47,8 +47,8 @@ for Killer.at, code in ((6, -signal.SIGKILL), (None, 0)):
     process = os.fork()  # of what has imported all and computed nothing
     if not process:
         with eagerly():
-            learn(folder, corpus, callbacks=[Killer], steps=8, log_every=2, checkpoint_every=3, eval_every=4,
-                  evaluators=[HeldOutLoss(rows=4), FilledMasks()], sinks=[getattr(sinks, sink)()])
+            learn(folder, corpus, make_frozen, callbacks=[Killer], steps=8, log_every=2, checkpoint_every=3,
+                  eval_every=4, evaluators=[HeldOutLoss(rows=4), FilledMasks()], sinks=[getattr(sinks, sink)()])
         sys.exit()
     ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     assert ended == code, ended
