@@ -3,6 +3,7 @@
 `work_quickly` does all of it, once the backend is imported and before it computes anything.
 """
 
+import contextlib
 import functools
 import inspect
 import math
@@ -33,18 +34,30 @@ def make_graphs_quickly() -> None:
 
     That is Grappler, as most of XLA's optimization in conftest.py; the Python stack of each operation, which a graph
     copies several times, and which is deep under pytest; what would shorten it in errors; the names of all dtypes that
-    each operation might have had; and that all kernels are thrown away whenever a seed is set.
+    each operation might have had; which variables each operation changes that is given none; that a graph is put in
+    use for each operation, where it is already; and that all kernels are thrown away whenever a seed is set.
     """
     import tensorflow as tf
     from tensorflow.python.eager import context
-    from tensorflow.python.framework import op_def_library, ops
+    from tensorflow.python.framework import auto_control_deps, func_graph, op_def_library, ops
 
-    check = op_def_library._SatisfiesTypeConstraint
+    check, resources_of = op_def_library._SatisfiesTypeConstraint, auto_control_deps._get_resource_inputs
+    use = func_graph.FuncGraph.as_default
+    handles = {tf.resource, tf.variant}  # of variables, and of data sets, which may hold some
 
     def check_quickly(dtype, attr_def, param_name):
         if dtype not in attr_def.allowed_values.list.type:
             check(dtype, attr_def, param_name)
 
+    def look_quickly_for_resources(op):
+        return resources_of(op) if any(each.dtype in handles for each in op.inputs) else ()
+
+    def use_quickly(graph):
+        is_used = ops.get_default_graph() is graph and not context.executing_eagerly()
+        return contextlib.nullcontext(graph) if is_used else use(graph)
+
+    func_graph.FuncGraph.as_default = use_quickly
+    auto_control_deps._get_resource_inputs = look_quickly_for_resources
     use_grappler(False)
     tf.debugging.disable_traceback_filtering()
     ops._create_c_op = functools.partial(ops._create_c_op, extract_traceback=False)
@@ -149,20 +162,23 @@ def begin_quickly() -> None:
         setattr(module, name, with_quick(own, {make: kept(getattr(own, make)) for make in makes}))
 
 
-def begin_in_one_program() -> None:
-    """Has JAX draw what weights begin with by one program for each shape, not by three, and make constants by none."""
+def begin_without_programs() -> None:
+    """Has NumPy draw what weights begin with, and make constants: JAX compiles a program for each shape and dtype."""
     import jax
     from keras.src.backend.jax.random import jax_draw_seed
     from keras.src.initializers import constant_initializers, random_initializers
 
     own = random_initializers.random
 
-    @functools.cache
-    def program(shape, mean, stddev, dtype):
-        return jax.jit(lambda key: own.truncated_normal(shape, mean, stddev, dtype, key))
-
     def truncated_normal(shape, mean=0.0, stddev=1.0, dtype=None, seed=None):
-        return program(tuple(shape), mean, stddev, dtype)(jax_draw_seed(seed))
+        key = jax_draw_seed(seed)
+        if isinstance(key, jax.core.Tracer) or math.prod(shape) >= 10_000:
+            return own.truncated_normal(shape, mean, stddev, dtype, key)
+        drawn, size = np.random.default_rng(np.asarray(key)), math.prod(shape)
+        # of twice as many nearly all lie within two deviations
+        values = drawn.normal(size=2 * size + 50)
+        values = values[abs(values) < 2][:size].reshape(shape)
+        return jax.numpy.asarray((mean + stddev * values).astype(jax.numpy.dtype(dtype or "float32")))
 
     def constant(ask, fill):
         def constants(shape, dtype):
@@ -250,7 +266,7 @@ def work_quickly() -> None:
         feed_quickly()
     else:
         lower_quickly()
-        begin_in_one_program()
+        begin_without_programs()
     look_quickly()
     make_models_quickly()
     keep_quickly()
