@@ -129,7 +129,7 @@ beam: .venv-beam/.installed
 
 .venv-beam/.installed: setup.py
 	@echo "Installing rembed_keras and Apache Beam into .venv-beam ..."
-	$(PYTHON) -m venv .venv-beam
+	$(PYTHON) -m venv --clear .venv-beam
 	.venv-beam/bin/pip $(INSTALL) $(BEAM)
 	.venv-beam/bin/pip $(INSTALL) --no-deps --editable .
 	@touch $@
