@@ -14,7 +14,7 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
-from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages
+from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages, encoder_of
 from rembed_keras.config.misfits.words import check_words
 from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
@@ -253,13 +253,10 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
         devices: how many there are.
     """
     pretrain = pretraining(recipe)
-    stage = recipe.arguments(pretrain)
-    if isinstance(stage.get("encoder"), Reference):
-        encoder = recipe.arguments(within(pretrain, stage["encoder"]))
-    else:
-        encoder = initial_arguments(recipe, pretrain) or {}
+    optimizer = recipe.arguments(pretrain).get("optimizer")
+    encoder = encoder_of(recipe, pretrain)[1] or {}
     kept = activations_of(counted, encoder, encoder.get("rematerialize", False))
-    return held_by_each(counted, devices, _slots_of(recipe, pretrain, stage.get("optimizer")), kept)
+    return held_by_each(counted, devices, _slots_of(recipe, pretrain, optimizer), kept)
 
 
 def _objective(recipe, objective):

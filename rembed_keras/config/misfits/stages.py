@@ -66,7 +66,7 @@ def check_rows(recipe: Recipe, stage: Reference, reader: Reference) -> None:
     Raises:
         UserError: for rows that are too long.
     """
-    encoder, sizes = _encoder_of(recipe, stage)
+    encoder, sizes = encoder_of(recipe, stage)
     if sizes is None or not _may_exceed(recipe.arguments(reader), sizes):
         return
     if encoder is not stage:
@@ -77,7 +77,7 @@ def check_rows(recipe: Recipe, stage: Reference, reader: Reference) -> None:
         raise UserError(f"{reader.selector}: {error}{recipe.places(str(error), (reader, encoder))}") from None
 
 
-def _encoder_of(recipe, stage):
+def encoder_of(recipe: Recipe, stage: Reference) -> tuple[Reference, dict | None]:
     """What says the sizes of a stage's encoder, and these; None where they are not known yet."""
     encoder = recipe.arguments(stage).get("encoder")
     if isinstance(encoder, Reference):
@@ -101,7 +101,7 @@ def _check_numbers(recipe, stage):
 def _check_methods(recipe, stage):
     """Checks that the encoder of a stage has what its fine-tuning methods change."""
     methods = recipe.arguments(stage).get("methods")
-    encoder, sizes = _encoder_of(recipe, stage) if methods else (stage, None)
+    encoder, sizes = encoder_of(recipe, stage) if methods else (stage, None)
     if sizes is None:
         return
     import_framework()
