@@ -72,6 +72,9 @@ class _Given:
     """What stays the same at all evaluations of a training: texts as ids, the program, and baselines."""
 
     def __init__(self, probe, model, data):
+        import keras
+
+        from rembed_keras.modeling.texts.vectors import mean_token
         from rembed_keras.training.evaluators.evaluator import Forward
         from rembed_keras.training.initial.encoder_start import check_length
 
@@ -83,19 +86,11 @@ class _Given:
 
         self.train = encode(task.splits.train)
         self.scored = {language: encode(examples) for language, examples in task.scored.items()}
-        self.vectors = Forward(_means_of(model.drop_heads()))
+        kept = model.drop_heads()
+        means = mean_token(kept(kept.input)["sequence_output"], kept.input["padding_mask"])  # [B, S, D] -> [B, D]
+        self.vectors = Forward(keras.Model(kept.input, means))
         answered = {
             name: {language: probe.value(language, answer(examples)) for language, examples in task.scored.items()}
             for name, answer in task.baselines().items()
         }
         self.baselines = {f"baseline/probe/{task.name}/{name}": probe.mean(values) for name, values in answered.items()}
-
-
-def _means_of(encoder):
-    """A model of the means [B, D] of an encoder's outputs over each row's tokens."""
-    import keras
-    from keras import ops
-
-    inside = ops.cast(ops.not_equal(encoder.input["padding_mask"], 0), "float32")[:, :, None]  # [B, S, 1]
-    states = ops.cast(encoder(encoder.input)["sequence_output"], "float32")  # [B, S, D]
-    return keras.Model(encoder.input, ops.sum(states * inside, axis=1) / ops.maximum(ops.sum(inside, axis=1), 1.0))
