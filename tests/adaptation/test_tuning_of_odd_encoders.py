@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from own_parts.block import LayerScale
+from own_parts.modeling.block import LayerScale
 from rembed_keras.adaptation.methods import Adapters, Biases, Everything, FisherChosen, Lora, Reinitialize, RoAd
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError

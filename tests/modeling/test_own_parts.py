@@ -1,21 +1,21 @@
 """Parts of one's own where they meet what the package does with its own: saving, int8, sums, methods, memory."""
 
 import json
-from dataclasses import replace
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from own_parts.attention import OneWay
-from own_parts.block import LayerScale
-from own_parts.term import UnitScale
+from own_parts.adaptation.term import UnitScale
+from own_parts.modeling.attention import OneWay
+from own_parts.modeling.block import LayerScale
+from own_parts.modeling.input_embedding import Sinusoidal
+from own_parts.modeling.sharing import GeneratorTrained
 from rembed_keras.adaptation.methods import Lora
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import (
     Classifier,
-    Encoder,
     LateMaskedLM,
     MaskedLM,
     ReplacedTokenDetection,
@@ -28,7 +28,6 @@ from rembed_keras.modeling.attention import Global
 from rembed_keras.modeling.attention.heads import Heads
 from rembed_keras.modeling.cost import heads_of
 from rembed_keras.modeling.couplings.naming import COUPLINGS
-from rembed_keras.modeling.generator_sharing import SharedEmbeddings
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.input_embeddings.summed import table_arguments
 from rembed_keras.modeling.layers.embeddings import InputEmbedding
@@ -36,7 +35,7 @@ from rembed_keras.modeling.layers.sublayer import Sublayer, project
 from tests.modeling.forward import QUICK, forward
 from tests.modeling.objectives.test_pretraining import make_batch
 from tests.modeling.saving.test_changes import through_a_checkpoint
-from tests.modeling.test_encoder import FIRST, make_encoder, make_inputs
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 registered = keras.saving.register_keras_serializable(package="tests_of_own_parts")
 
@@ -210,33 +209,35 @@ def test_disentangled_sharing_leaves_out_no_call():
     assert ReplacedTokenDetection(encoder, 9).encoder is encoder
 
 
-class Stopped(keras.layers.Layer):
-    """The encoder's embeddings, without a gradient."""
-
-    def __init__(self, embeddings):
-        super().__init__(name="stopped", dtype=embeddings.dtype_policy)
-        self.embeddings, self.token = embeddings, embeddings.token
-
-    def compute_output_shape(self, token_ids_shape, segment_ids_shape=None, padding_mask_shape=None):
-        return self.embeddings.compute_output_shape(token_ids_shape)
-
-    def call(self, token_ids, segment_ids, padding_mask, training=None):
-        return ops.stop_gradient(self.embeddings(token_ids, segment_ids, padding_mask, training=training))
-
-
-@registered
-class OneSided(SharedEmbeddings):
-    """Tables that the generator trains, and detection reads."""
-
-    def reader(self, encoder, generator):
-        parts = replace(encoder.parts, embeddings=Stopped(encoder.parts.embeddings))
-        return Encoder(parts=parts, **encoder.arguments, name="reader", dtype=encoder.dtype_policy)
-
-
 def test_a_sharing_of_ones_own_may_have_detection_read_the_encoders_table(tmp_path):
-    model = ReplacedTokenDetection(make_encoder(), 9, sharing=OneSided)
+    model = ReplacedTokenDetection(make_encoder(), 9, sharing=GeneratorTrained)
     assert id(model.encoder.token_embedding.embeddings) in map(id, model.trainable_variables)
     model.save_weights(tmp_path / "model.weights.h5")  # which folds what there is to fold
+
+
+@pytest.mark.parametrize(("sharing", "is_trained"), [("embeddings", True), (GeneratorTrained, False)])
+def test_detection_trains_a_table_unless_the_generator_alone_does(sharing, is_trained, without_graphs):
+    moved = []
+    for weight in (1.0, 100.0):
+        model = ReplacedTokenDetection(make_encoder(num_layers=1), 9, sharing=sharing, discriminator_weight=weight)
+        table = model.encoder.token_embedding.embeddings
+        before = ops.convert_to_numpy(table)
+        model.compile(optimizer=keras.optimizers.SGD(0.1), **QUICK)
+        model.train_on_batch(*make_batch())
+        moved.append(ops.convert_to_numpy(table) - before)
+    assert np.abs(moved[0]).max() > 1e-3 and np.allclose(*moved, atol=1e-6) is not is_trained
+
+
+def test_waves_of_positions_are_added_to_rows_of_tokens():
+    layer = make_encoder(input_embedding=Sinusoidal, num_layers=1).parts.embeddings
+    inputs = make_inputs([[FIRST, SECOND]], 11)
+    found = ops.convert_to_numpy(layer(*inputs.values()))
+    token, segment, gamma, beta = (ops.convert_to_numpy(weight).astype(np.float64) for weight in layer.weights)
+    angles = np.array([*range(7), *range(4)])[:, None] / 1e4 ** (np.arange(0, 6, 2) / 6)  # [S, E_in / 2]
+    rows = token[inputs["token_ids"][0]] * 6**0.5 + segment[inputs["segment_ids"][0]]
+    rows += np.concatenate([np.sin(angles), np.cos(angles)], axis=1)  # [S, E_in]
+    normed = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+    np.testing.assert_allclose(found[0], normed * gamma + beta, atol=1e-5)
 
 
 @registered

@@ -17,6 +17,7 @@ from rembed_keras.tasks.formats.sentences import read_untagged
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
+@dataclass(frozen=True)
 class Format:
     """How a file is read; by default a format without named columns."""
 

@@ -5,7 +5,6 @@ that is true or false, and the most probable candidate of a question is its answ
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain
 from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
@@ -47,7 +46,7 @@ class Classification(Task):
     """
 
     takes = "texts whose labels are names"
-    format = TextFormat
+    format: type[TextFormat] | None = TextFormat
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Classification(Task):
         }
 
     def description(self):
-        return super().description() | {"labels": self.labels, "format": asdict(self.format.of(self.splits))}
+        return super().description() | {"labels": self.labels}
 
 
 class Regression(Task):
@@ -161,9 +160,6 @@ class Regression(Task):
         mean = float(np.mean([example.label for example in self.splits.train]))
         return {"mean": lambda examples: [mean] * len(examples)}
 
-    def description(self):
-        return super().description() | {"format": asdict(self.format.of(self.splits))}
-
 
 class Candidates(Classification):
     """Multiple choice: candidates that are "true" or "false", several to a question.
@@ -181,7 +177,7 @@ class Candidates(Classification):
     """
 
     takes = 'texts whose labels are "true" or "false"'
-    format = None  # type: ignore[assignment] # there is no file of one's own with questions and their candidates
+    format = None  # there is no file of one's own with questions and their candidates
 
     def __init__(
         self,

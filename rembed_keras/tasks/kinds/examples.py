@@ -96,3 +96,9 @@ class Splits:
     test: Mapping[str, Sequence[Example]] = field(default_factory=dict)
     format: Any = None
     train_language: str | None = field(default=None, kw_only=True)
+
+    def by_place(self) -> dict[str, Sequence[Any]]:
+        """The examples of every part, by what an error message calls it."""
+        parts: dict[str, Sequence[Any]] = {"train": self.train}
+        parts |= {f"dev of {language}": examples for language, examples in self.dev.items()}
+        return parts | {f"test of {language}": examples for language, examples in self.test.items()}

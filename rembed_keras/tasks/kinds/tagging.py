@@ -7,7 +7,6 @@ a sentence with a space before it. A word's tag is that of its first piece; the 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
 import numpy as np
 
@@ -228,4 +227,4 @@ class Tagging(Task):
         }
 
     def description(self):
-        return super().description() | {"tags": self.tags, "format": asdict(self.format.of(self.splits))}
+        return super().description() | {"tags": self.tags}

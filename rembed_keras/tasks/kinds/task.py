@@ -6,6 +6,7 @@ A task brings its examples, its model, the encoding of examples as arrays, the d
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ import keras
 
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.errors import UserError, first_line, shortened
+from rembed_keras.tasks.formats.columns import Format
 from rembed_keras.tasks.kinds.encoding import Encoded
 from rembed_keras.tasks.kinds.examples import Splits
 
@@ -44,6 +46,7 @@ class Task:
     training_metrics: Sequence[str] = ("accuracy",)  # Keras metrics that are logged during fine-tuning
     takes_dropout = True  # whether `make_model` puts dropout before the head
     takes: str = "examples of its own kind"  # what `fits` is true of, for an error message
+    format: type[Format] | None = None  # of files that a model of it can answer
 
     def __init__(
         self,
@@ -89,10 +92,7 @@ class Task:
 
     def _check_kind(self, splits):
         """Raises `UserError` for an example of another kind."""
-        parts = {"train": splits.train}
-        parts |= {f"dev of {language}": examples for language, examples in splits.dev.items()}
-        parts |= {f"test of {language}": examples for language, examples in splits.test.items()}
-        for place, examples in parts.items():
+        for place, examples in splits.by_place().items():
             strange = next((example for example in examples if not self.fits(example)), None)
             if strange is not None:
                 raise UserError(f"task {self.name} takes {self.takes}; {place} has {shortened(strange)}")
@@ -142,15 +142,12 @@ class Task:
                 f"task {self.name}: training examples have the label {unnamed!r}, which is not among those that are "
                 f"named, {', '.join(map(repr, known))}: name it, or leave them out"
             )
-        for split, parts in (("dev", self.splits.dev), ("test", self.splits.test)):
-            for language, examples in parts.items():
-                for example in examples:
-                    strange = next((label for label in labels_of(example) if label not in known), None)
-                    if strange is not None:
-                        raise UserError(
-                            f"task {self.name}, {split} of {language}, example {example.id}: label {strange!r} is not "
-                            "in the training data"
-                        )
+        for place, examples in self.splits.by_place().items():
+            for example in examples:
+                strange = next((label for label in labels_of(example) if label not in known), None)
+                if strange is not None:
+                    where = f"{place}, example {example.id}"
+                    raise UserError(f"task {self.name}, {where}: label {strange!r} is not in the training data")
 
     def head_dropout(self, given: float | None) -> float:
         """The rate before the head that `make_model` is given.
@@ -295,6 +292,7 @@ class Task:
         return self.one_each(examples, answer(examples), f"the baseline {name!r}")
 
     def description(self) -> dict:
-        """What prediction on new examples needs besides the model, as JSON values."""
+        """What prediction needs besides the model, as JSON values: arguments of the task's class, and `kind`."""
         module, name = type(self).__module__, type(self).__name__
-        return {"kind": name if module.startswith("rembed_keras.") else f"{module}.{name}", "name": self.name}
+        said = {"kind": name if module.startswith("rembed_keras.") else f"{module}.{name}", "name": self.name}
+        return said if self.format is None else said | {"format": asdict(self.format.of(self.splits))}

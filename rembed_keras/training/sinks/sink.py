@@ -7,7 +7,7 @@ again, or by leaving out those that it has.
 
 A sink of your own is a class with the methods of `Sink` that it needs, in a package that `--allow-import` names:
 
-    training.run.sinks = [@sinks.TensorBoard(), @own_parts.sink.Journal()]
+    training.run.sinks = [@sinks.TensorBoard(), @own_parts.training.sink.Journal()]
 """
 
 import math

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.errors import UserError, did_you_mean, shortened
+from rembed_keras.errors import UserError, did_you_mean, first_line, shortened
 from rembed_keras.interop import write_served_task, written_whole
 from rembed_keras.interop.presets import reserve
 from rembed_keras.modeling.blocks.positions import longest_row
@@ -18,13 +19,14 @@ from rembed_keras.preprocessing import Tokenizer
 from rembed_keras.tasks import Candidates, Classification, QuestionAnswering, Regression, Tagging
 from rembed_keras.tasks.formats.columns import parse_format
 from rembed_keras.tasks.kinds.encoding import are_finite, predict
+from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial.finetuned import chosen_model
 from rembed_keras.training.initial.places import LANGUAGES
 from rembed_keras.training.loop import restoring
 
-KINDS = {kind.__name__: kind for kind in (Classification, Regression, Tagging, QuestionAnswering, Candidates)}
-ANSWERING = ", ".join(name for name, kind in KINDS.items() if kind.format)
+OURS: tuple[type[Task], ...] = (Classification, Regression, Tagging, QuestionAnswering, Candidates)
+KINDS = {kind.__name__: kind for kind in OURS}
 CHUNK = 512  # examples that are held at a time
 BATCH_SIZE = 64
 BREAKS = str.maketrans("\t\n\r", "   ")  # what ends a cell or a line
@@ -44,19 +46,18 @@ class Answerer:
     def __init__(self, run: str | Path, task: str | None = None):
         folder = _task_folder(Path(run), task)
         about = read_json(folder / "task.json")
-        kind, self.sequence_length = about.pop("kind", None), about.pop("sequence_length", None)
+        kind, self.sequence_length = _kind(about.pop("kind", None), folder), about.pop("sequence_length", None)
         trained_with = about.pop("tokenizer_sha256", None)
         about.pop(LANGUAGES, None)
-        if kind not in [*KINDS]:
-            raise UserError(
-                f"{folder} is a task of kind {shortened(kind)}; what can leave its run is {', '.join(KINDS)}"
-            )
-        form = KINDS[kind].format
-        self.format: Any = form and parse_format(form, about.pop("format", {}), folder / "task.json")
+        named = about.pop("format", {})
+        self.format: Any = kind.format and parse_format(kind.format, named, folder / "task.json")
+        make: Any = kind
         try:
-            self.task = KINDS[kind](splits=None, **about)
-        except (TypeError, AttributeError):
-            raise UserError(f"{folder / 'task.json'} describes no task: fine-tune again") from None
+            self.task = make(splits=None, **about)
+        except (TypeError, AttributeError) as error:
+            raise UserError(
+                f"{folder / 'task.json'} describes no {kind.__name__}: {first_line(error)}: fine-tune again"
+            ) from None
         self.tokenizer = open_tokenizer(folder)
         if trained_with not in (None, self.tokenizer.sha256):
             raise UserError(
@@ -82,8 +83,9 @@ class Answerer:
     def _check_form(self, consequence):
         """Raises a UserError for a task whose examples are in no file of a user's."""
         if self.format is None:
-            why = "its questions have several candidates"
-            raise UserError(f"task {self.task.name} {consequence}: {why}; what can answer a file is {ANSWERING}")
+            answering = ", ".join(name for name, kind in KINDS.items() if kind.format)
+            why = f"its kind, {type(self.task).__name__}, names no format of files"
+            raise UserError(f"task {self.task.name} {consequence}: {why}; {answering} do")
 
     @property
     def _labels(self):
@@ -130,9 +132,12 @@ class Answerer:
         """Writes a SavedModel that takes strings; see `interop.write_served_task`.
 
         Raises:
-            UserError: if it exists, or the task gives no labels or numbers.
+            UserError: if it exists, or the task gives no labels or numbers, or finds its answers otherwise.
         """
         self._check_form("becomes no SavedModel, but a preset")
+        if type(self.task).answers not in [kind.answers for kind in OURS]:
+            kind = type(self.task).__name__
+            raise UserError(f"task {self.task.name} becomes no SavedModel: {kind} finds answers in a way of its own")
         labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
         with written_whole(Path(target)) as folder:
             write_served_task(self.model, folder, self.tokenizer, self.sequence_length, labels, pairs)
@@ -144,21 +149,26 @@ class Answerer:
             Notes on it, a line each.
 
         Raises:
-            UserError: if it exists or cannot be written.
+            UserError: if it exists or cannot be written, or the model is of a class that names no preprocessor.
         """
-        labels = self._labels
+        labels, name, make = self._labels, type(self.model).__name__, self.model.preprocessor_cls
+        if make is None:
+            raise UserError(
+                f"{name} has no preprocessor_cls, which reads texts for it: give the class one, such as "
+                "rembed_keras.TextClassifierPreprocessor"
+            )
         settings = self.task.preprocessing(self.sequence_length)
-        tokenizer = Tokenizer(self.tokenizer.path)
-        preprocessor = self.model.preprocessor_cls(tokenizer, self.sequence_length, **settings)
+        preprocessor = make(Tokenizer(self.tokenizer.path), self.sequence_length, **settings)
         with written_whole(Path(target)) as folder:
             reserve(folder, self.model)
             with self.model.preprocessed_by(preprocessor):
                 self.model.save_to_preset(str(folder))
             if labels is not None:
                 (folder / "labels.json").write_text(json.dumps([*labels], ensure_ascii=False), encoding="utf-8")
-        name = type(self.model).__name__
         names = [] if labels is None else [f"labels.json has the names of the {len(labels)} labels, by number"]
-        return [f"open it by rembed_keras.{name}.from_preset({str(target)!r})", *names]
+        package = type(self.model).__module__
+        package = "rembed_keras" if package.startswith("rembed_keras.") else package
+        return [f"open it by {package}.{name}.from_preset({str(target)!r})", *names]
 
     def read(self, file: str | Path, text: str | None = None, pair: str | None = None) -> Iterable[Any]:
         """Examples of a user's file: JSON lines or a table for labels, CoNLL for tags, SQuAD's JSON for questions.
@@ -200,6 +210,22 @@ def _chunks(examples) -> Iterator[Sequence[Any]]:
     examples = iter(examples)
     while chunk := tuple(itertools.islice(examples, CHUNK)):
         yield chunk
+
+
+def _kind(named, folder) -> type[Task]:
+    """The class of a task that `task.json` names; one of others, by its module, if that is imported: no file is."""
+    if isinstance(named, str):
+        module, _, name = named.rpartition(".")
+        kind = getattr(sys.modules.get(module), name, None) if module else KINDS.get(name)
+        if isinstance(kind, type) and issubclass(kind, Task):
+            return kind
+        if module:
+            package = module.partition(".")[0]
+            raise UserError(
+                f"{folder} is a task of kind {shortened(named)}, which is not imported: name its package with "
+                f"--allow-import {package}"
+            )
+    raise UserError(f"{folder} is a task of kind {shortened(named)}; ours are {', '.join(KINDS)}")
 
 
 def _task_folder(run, task):

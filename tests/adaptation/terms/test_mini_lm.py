@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from own_parts.attention import OneWay
+from own_parts.modeling.attention import OneWay
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.analysis.cost.ledger import ledger

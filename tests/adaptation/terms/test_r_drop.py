@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from own_parts.task import MultiLabelClassifier
+from own_parts.tasks.task import MultiLabelClassifier
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from own_parts.coupling import Detached
+from own_parts.modeling.coupling import Detached
 from rembed_keras.analysis import ledger
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.tables import BandedTable, LookupTable

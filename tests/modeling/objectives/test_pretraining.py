@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from own_parts.objective import LanguageIdentification
+from own_parts.modeling.objective import LanguageIdentification
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.layers import draws

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import shutil
+import sys
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,8 +25,6 @@ from rembed_keras.tasks import (
 )
 from rembed_keras.tasks.kinds.examples import Labelled, Splits, Tagged
 from rembed_keras.training import AdamW, Answerer, evaluate, finetune, lines_of
-from rembed_keras.training.initial.finetuned import chosen_model
-from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import eagerly
 
@@ -128,7 +128,22 @@ def test_a_kind_of_ones_own_by_the_name_of_ours_is_no_kind_of_ours(learnt, tmp_p
     shutil.copytree(run, tmp_path / "run")
     (place,) = (tmp_path / "run/finetuned").glob("*/task.json")
     place.write_text(json.dumps(json.loads(place.read_text()) | task.description()))
-    with pytest.raises(UserError, match=r"a task of kind 'my_package\.Classification'; what can leave"):
+    with pytest.raises(
+        UserError, match=r"kind 'my_package\.Classification', which is not imported: .*import my_package"
+    ):
+        Answerer(tmp_path / "run")
+    package = ModuleType("my_package")
+    package.Classification, package.Nothing = own, dict
+    monkeypatch.setitem(sys.modules, "my_package", package)
+    assert type(Answerer(tmp_path / "run").task) is own
+    place.write_text(place.read_text().replace("my_package.Classification", "my_package.Nothing"))
+    with pytest.raises(UserError, match=r"kind 'my_package\.Nothing', which is not imported"):
+        Answerer(tmp_path / "run")
+    place.write_text(place.read_text().replace("my_package.Nothing", "my_package.Classification"))
+    monkeypatch.setattr(own, "__init__", lambda self, name, splits: None)
+    with pytest.raises(
+        UserError, match=r"task\.json describes no Classification: .*argument 'labels': fine-tune again"
+    ):
         Answerer(tmp_path / "run")
 
 
@@ -229,60 +244,6 @@ def test_a_disk_without_room_for_a_preset_of_a_task_is_reported_before_it_is_wri
     with pytest.raises(UserError, match="made cannot be written: No space left on device"):
         Answerer(learnt("questions")[1]).save_to_preset(tmp_path / "made")
     assert not [*tmp_path.iterdir()]
-
-
-def folder_of_seeds(tmp_path, names, chosen):
-    for name in names:
-        (tmp_path / name).mkdir()
-    if chosen is not None:
-        (tmp_path / "chosen.json").write_text(json.dumps(chosen))
-    return tmp_path
-
-
-SEEDS = ["pretrained-lr0.001-seed10", "pretrained-lr0.001-seed2", "pretrained-lr1e-05-seed1", "scratch-lr0.001-seed0"]
-
-
-@pytest.mark.parametrize(
-    ("names", "chosen", "taken"),
-    [
-        (SEEDS, {"pretrained": 0.001}, "pretrained-lr0.001-seed2"),
-        (SEEDS, {"pretrained": 1e-5}, "pretrained-lr1e-05-seed1"),
-        (SEEDS[:2], None, "pretrained-lr0.001-seed2"),
-        (SEEDS[3:], {"scratch": 0.001}, "scratch-lr0.001-seed0"),
-        (SEEDS, {"pretrained": 0.1}, None),  # not the one that started from nothing
-        (SEEDS, {"scratch": 0.001}, "learning rates 1e-05, 0.001: run evaluate"),
-        (["notes", "pretrained-lrx-seed0"], None, None),
-    ],
-)
-def test_the_model_of_the_lowest_seed_answers(names, chosen, taken, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "latest", lambda folder: checkpoints.Checkpoint(folder, 1, {}))
-    folder = folder_of_seeds(tmp_path, names, chosen)
-    if taken in names:
-        assert chosen_model(folder).path.name == taken
-        return
-    with pytest.raises(UserError, match=taken or "has no model that was trained to its end"):
-        chosen_model(folder)
-
-
-@pytest.mark.parametrize(
-    ("failed", "taken"),
-    [
-        (SEEDS[1:2], SEEDS[0]),
-        (SEEDS[:2], "has no model but those whose training failed: lower the learning rate"),
-        (SEEDS[2:], SEEDS[1]),
-    ],
-)
-def test_no_model_whose_training_failed_answers(failed, taken, tmp_path, monkeypatch):
-    """It may have a checkpoint of before, for it may have been stopped on its way."""
-    monkeypatch.setattr(checkpoints, "latest", lambda folder: checkpoints.Checkpoint(folder, 1, {}))
-    folder = folder_of_seeds(tmp_path, SEEDS, {"pretrained": 0.001})
-    for name in failed:
-        (folder / name / "failed.json").write_text("{}")
-    if taken in SEEDS:
-        assert chosen_model(folder).path.name == taken
-        return
-    with pytest.raises(UserError, match=taken):
-        chosen_model(folder)
 
 
 def test_a_word_is_a_line_whatever_it_has():

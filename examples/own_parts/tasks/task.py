@@ -4,24 +4,19 @@ import keras
 import numpy as np
 from keras import ops
 
-from rembed_keras.modeling.heads.task_model import TaskModel
+from rembed_keras import Classifier
+from rembed_keras.tasks.formats.columns import TextFormat
 from rembed_keras.tasks.kinds.encoding import encode_pairs
 from rembed_keras.tasks.kinds.task import Task
 
 
 @keras.saving.register_keras_serializable(package="own_parts")
-class MultiLabelClassifier(TaskModel):
+class MultiLabelClassifier(Classifier):
     """An encoder with a logit for each label [B, labels]; binary cross-entropy."""
 
     own_metrics = ()  # "accuracy" would be that of one label a text
     symmetric_divergence = None  # there is no one distribution over labels for `RDrop` to compare
-
-    def __init__(self, encoder, num_labels: int, dropout: float = 0.1, name: str = "multi_label"):
-        super().__init__(encoder, num_labels, dropout, name)
-        self.num_labels = num_labels
-
-    def get_config(self):
-        return super().get_config() | {"num_labels": self.num_labels}
+    takes_class_weight = False
 
     def losses_of(self, y, y_pred):
         return ops.mean(ops.binary_crossentropy(y, y_pred, from_logits=True), axis=-1)  # [B, labels] -> [B]
@@ -31,10 +26,11 @@ class MultiLabel(Task):
     """Labels of a text or a pair, scored by their F1 over all examples."""
 
     training_metrics = ()
+    format = TextFormat  # of files that `rembed predict` answers
 
-    def __init__(self, name, splits, train_language=None, part="test"):
+    def __init__(self, name, splits, train_language=None, part="test", labels=None):
         super().__init__(name, splits, {"f1": _f1}, train_language, part)
-        self.labels = sorted({label for example in splits.train for label in example.label.split("|")})
+        self.labels = labels or sorted({label for each in splits.train for label in each.label.split("|")})
 
     def gold(self, example):
         return None if example.label is None else sorted(example.label.split("|"))
@@ -49,6 +45,9 @@ class MultiLabel(Task):
 
     def answers(self, examples, encoded, outputs):
         return [[label for label, logit in zip(self.labels, row, strict=True) if logit > 0] for row in outputs]
+
+    def description(self):
+        return super().description() | {"labels": self.labels}
 
     def baselines(self):
         return {"all labels": lambda examples: [self.labels] * len(examples)}

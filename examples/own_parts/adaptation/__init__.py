@@ -1,0 +1,1 @@
+"""A fine-tuning method and a loss term."""

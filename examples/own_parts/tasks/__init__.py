@@ -1,0 +1,1 @@
+"""A kind of task, and a data set of it."""

@@ -1,0 +1,1 @@
+"""Parts of a training and of a run."""
