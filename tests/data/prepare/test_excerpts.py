@@ -27,7 +27,7 @@ def write_documents(path, *languages, each=50):
 
 
 def lines_of(folder):
-    return {path.stem: path.read_text(encoding="utf-8").splitlines() for path in folder.glob("*.txt")}
+    return {path.stem: path.read_text(encoding="utf-8").splitlines() for path in sorted(folder.glob("*.txt"))}
 
 
 def test_languages_have_equal_shares_and_one_paragraph_at_least(tmp_path):
