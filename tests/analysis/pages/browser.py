@@ -39,7 +39,9 @@ def chromium(folder, *words, timeout=120):
 
 TEXTS = """
 const texts = node => [...node.childNodes].flatMap(child =>
-  child.nodeType === 3 ? [child.data.trim()] : [...(child.shadowRoot ? texts(child.shadowRoot) : []), ...texts(child)])
+  child.nodeType === 3 ? [child.data.trim()] : [
+    ...(child.shadowRoot ? texts(child.shadowRoot) : []),
+    ...(child.contentDocument?.body ? texts(child.contentDocument.body) : []), ...texts(child)])
 return texts(document.body).filter(text => text && text.length < 200)"""
 
 

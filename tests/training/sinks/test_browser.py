@@ -9,15 +9,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from rembed_keras.training.sinks import TensorBoard, Watched
+from rembed_keras.training.sinks.pieces import Pieces
 from tests.analysis.pages.browser import Driver
 from tests.training.distributed.test_strategies import free_ports
-from tests.training.sinks.test_tensorboard import TUNED, pretraining, process, row
+from tests.training.sinks.test_tensorboard import LEDGER, RECIPE, TABLE, TUNED, pretraining, process, row
 
 SCREENSHOTS = Path(__file__).parents[3] / "build/screenshots"
 WITHIN = 240  # seconds that a busy machine may take
@@ -29,8 +32,14 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shown")
     if shutil.which("chromedriver") is None:
         pytest.skip("chromium's driver is not installed: apt-get install chromium-driver")
-    held_out = [row("evaluation", step, loss=9.0 - step / 2) for step in (0, 6)]
+    held_out = [row("evaluation", step, loss=9.0 - step / 2, filled_masks=asdict(TABLE)) for step in (0, 6)]
     process(folder / "one", [], [*pretraining((2, 4, 6)), *held_out, *(row(each, 3, loss=0.5) for each in TUNED)])
+    sink = TensorBoard()
+    sink.open(Watched(folder / "one", RECIPE, LEDGER, list))
+    vectors = np.random.default_rng(0).normal(size=(300, 8))
+    names = [f"piece{number}" for number in range(300)]
+    sink.show_pieces(Pieces(names, ["de", "fr", "ja"] * 100, np.arange(300), vectors.astype(np.float32)))
+    sink.close()
     (port,) = free_ports(1)
     words = ["--logdir", str(folder / "one/tensorboard"), "--port", str(port), "--load_fast", "false"]
     board = subprocess.Popen(
@@ -65,10 +74,19 @@ def _wait_for_runs(address, board):
 TABS = {
     "timeseries": ("?tagFilter=pretrain%2Floss#timeseries", ("pretrain/loss", "pretrain/loss/de", "evaluation")),
     "custom_scalars": ("#custom_scalars", ("loss by language", "Pre-training")),
+    "text": (
+        "#text&tagFilter=ledger%7Crecipe%7Cfilled",
+        ("recipe", "STEPS", "ledger", "input embedding", "pretrain/filled_masks", "a | b"),
+    ),
+    "projector": ("#projector", ("Points:300", "Dimension:8", "piecelanguagecount")),
     "hparams": ("#hparams", ("STEPS", "final/topics/accuracy/pretrained")),
 }
 
-CURVES = {"timeseries": (slice(650, 850), slice(780, 1100)), "custom_scalars": (slice(160, 350), slice(380, 1100))}
+CURVES = {
+    "timeseries": (slice(650, 850), slice(780, 1100)),
+    "custom_scalars": (slice(160, 350), slice(380, 1100)),
+    "projector": (slice(300, 700), slice(400, 1000)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +104,10 @@ def test_chromium_shows_the_tags(server, browser, tab):
     browser.wait_for(expected)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     image = SCREENSHOTS / f"tensorboard_{tab}.png"
-    image.write_bytes(browser.screenshot())
+    image.write_bytes(browser.screenshot(2 if tab == "projector" else 60))  # whose points go round
     pixels = imread(image)[..., :3]
     assert len(np.unique(np.rint(pixels * 255).astype(int) @ [65536, 256, 1])) > 50  # colors
     if tab in CURVES:
         rows, columns = CURVES[tab]
         plot = pixels[rows, columns]
-        assert ((plot.max(axis=-1) - plot.min(axis=-1)) > 0.3).sum() > 200  # of lines, where all else is grey
+        assert ((plot.max(axis=-1) - plot.min(axis=-1)) > 0.3).sum() > 200  # of lines or points, where all else is grey
