@@ -3,6 +3,7 @@
 What cannot be built is found meanwhile, by the same functions that the constructors check their arguments with.
 """
 
+import inspect
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -261,9 +262,16 @@ def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:
 
 def _objective(recipe, objective):
     """The arguments of an objective, with parts as it is given them."""
-    arguments = recipe.arguments(objective)
+    arguments = _defaults_of(objective.target) | recipe.arguments(objective)
     kinds = kinds_of(recipe, objective, arguments)
     return {name: kinds.get(name) or _described(recipe, objective, value) for name, value in arguments.items()}
+
+
+def _defaults_of(target):
+    """Defaults of a class that is not ours; those of ours are among the arguments that a recipe gives."""
+    make = None if is_ours(target) else getattr(imported(target), "__init__", None)
+    known = inspect.signature(make).parameters if make else {}
+    return {name: each.default for name, each in known.items() if each.default is not each.empty}
 
 
 def _described(recipe, outer, value):

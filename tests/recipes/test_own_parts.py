@@ -133,6 +133,7 @@ def test_the_ledger_counts_own_parts_as_keras_does(runs):
         lambda each: objective.LanguageIdentification(each, 25),
     ]
     model = Sum(encoder, made)
+    assert "languages: language head" in counted["parts"]
     assert counted["kept"] == encoder.count_params()
     assert counted["total"] == model.count_params()
     inner = optimizer.SignMomentum()
