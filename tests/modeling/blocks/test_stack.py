@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from benchmarks import scanning
 from rembed_keras.analysis import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
@@ -241,3 +242,12 @@ def test_packing_padding_and_learning_hold_for_every_kind(changes):
         if np.array_equal(w.numpy(), before[w.path]) and "key/bias" not in w.path
     ]
     assert not still
+
+
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="XLA's scan is JAX's")
+def test_blocks_may_be_scanned(monkeypatch):
+    """The benchmark of it, which compares losses too."""
+    for name, value in {"HIDDEN_DIM": 8, "HEADS": 2, "ROWS": 2, "LENGTH": 4, "ROUNDS": 1}.items():
+        monkeypatch.setattr(scanning, name, value)
+    lines = scanning.table({2: scanning.measure(2)}).splitlines()
+    assert len(lines) == 3 and lines[2].startswith("| 2 | ") and lines[2].count("|") == lines[0].count("|") == 8
