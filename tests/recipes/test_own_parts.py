@@ -29,7 +29,7 @@ SIZES += [
     "training.finetune.jit_compile=False",
 ]
 SIZES += ["OUTPUT_EMBEDDING_DIM=80", "modeling.Encoder.hidden_dim=16", "modeling.Encoder.intermediate_dim=32"]
-SIZES += ["tasks.labelled_folder.train_size=8", "training.finetune.batch_size=4"]
+SIZES += ["tasks.labelled_folder.train_size=8", "training.finetune.batch_size=4", "training.finetune.epochs=1"]
 SIZES += ["modeling.ReplacedTokenDetection.output_embedding_dim=16", "schedule.InverseSquareRoot.warmup_steps=2"]
 
 
@@ -96,7 +96,7 @@ def test_each_part_does_its_own(runs):
     folder, _ = runs
     rows = rows_of(folder / "whole")
     row = next(row for row in rows if row["run"] == "pretrain")
-    objectives = row["masked_lm/loss"] + row["replaced_token_detection/loss"] + 0.1 * row["languages/loss"]
+    objectives = row["masked_lm/loss"] + 0.02 * row["replaced_token_detection/loss"] + 0.1 * row["languages/loss"]
     assert row["loss"] == pytest.approx(objectives + 0.1 * row["unit_scale"], rel=1e-5)
     assert [row["step"] for row in rows if "anisotropy" in row] == [0, 3, STEPS]
     (callback,) = checkpoints.latest(folder / "whole/checkpoints").state["callbacks"]
