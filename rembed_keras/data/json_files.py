@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rembed_keras.errors import UserError
+import numpy as np
+
+from rembed_keras.errors import UserError, shortened
 
 SEAL = "record_sha256"  # of an object, the checksum of all else in it
 
@@ -33,6 +35,33 @@ def parse_json(text: str, place: object) -> Any:
     except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}") from None
     return value
+
+
+def json_text(value: Any, what: str, indent: int | None = None) -> str:
+    """A value as JSON; scalars and arrays of NumPy's as the numbers and lists that they are.
+
+    Args:
+        value: the value.
+        what: it is, to begin an error message with.
+        indent: as of `json.dumps`.
+
+    Raises:
+        UserError: for what JSON cannot say.
+
+    >>> json_text({"heads": np.arange(2), "share": np.float32(0.5)}, "an answer")
+    '{"heads": [0, 1], "share": 0.5}'
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} is nothing that JSON can say: {error}") from None
+
+
+def _plain(value):
+    """A scalar or an array of NumPy's as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{shortened(value)} is a {type(value).__name__}")
 
 
 def read_whole_lines(path: Path) -> list[dict]:

@@ -49,7 +49,7 @@ def finite(value: float) -> float | None:
     >>> finite(0.5), finite(float("nan"))
     (0.5, None)
     """
-    return value if math.isfinite(value) else None
+    return float(value) if math.isfinite(value) else None
 
 
 def read_scores(path: Path) -> list[Score]:

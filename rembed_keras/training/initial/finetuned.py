@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from rembed_keras.data.json_files import read_json
+from rembed_keras.data.json_files import json_text, read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.writing import write_atomically
@@ -55,6 +55,20 @@ def chosen_rates(folder: Path) -> dict[str, Any]:
 def keep_chosen_rates(folder: Path, rates: Mapping[Start, float]) -> None:
     """Keeps the learning rates that were chosen for some starts, beside those of others."""
     write_atomically(folder / CHOSEN, json.dumps(chosen_rates(folder) | {**rates}))
+
+
+def description_of(task: Task) -> dict[str, Any]:
+    """A task's description as JSON has it, of which a list that is a tuple, or an array of NumPy's, is a list.
+
+    Raises:
+        UserError: for one that JSON cannot say, as that of a task of one's own may be.
+    """
+    return json.loads(json_text(task.description(), f"task {task.name}: its description"))
+
+
+def model_settings_of(task: Task) -> dict[str, Any]:
+    """As `description_of`, of the settings of a task's head."""
+    return json.loads(json_text(task.model_settings(), f"task {task.name}: its model_settings"))
 
 
 def begin_task(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +177,7 @@ def refuse_other_labels(folder: Path, there: Mapping[str, Any], task: Task) -> N
     Raises:
         UserError: naming both.
     """
-    ours = task.description()
+    ours = description_of(task)
     for kind in ("labels", "tags"):
         if kind in there and there[kind] != ours.get(kind):
             raise UserError(

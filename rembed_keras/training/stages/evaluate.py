@@ -1,7 +1,5 @@
 """Scores of fine-tuned encoders, beside encoder-free baselines."""
 
-import json
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +11,13 @@ from rich.console import Console
 
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.terminal import Whole
+from rembed_keras.data.json_files import json_text
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import Count, DivergedError, Rate, Seed, UserError, check_counts, check_lists
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.tasks.kinds.encoding import Encoded, are_finite, predict
 from rembed_keras.tasks.kinds.task import Task
-from rembed_keras.tasks.scores import Score, dump_scores, read_scores, table
+from rembed_keras.tasks.scores import Score, dump_scores, finite, read_scores, table
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.initial import finetuned
 from rembed_keras.training.initial.encoder_start import EncoderStart
@@ -203,15 +202,18 @@ def rate_to_score(asked: Asked, start: Start, learning_rates: Sequence[Rate], se
 
 
 def check_models(task: Task, starts: Sequence[Start], learning_rates: Sequence[Rate], seeds: Sequence[Seed]) -> None:
-    """Checks what there is one model each of, and whether it can be scored.
+    """Checks what there is one model each of, and whether it can be described and scored.
 
     Raises:
-        UserError: for none or one twice, a seed out of range, and as `check_choice` and `Task.check_metrics`.
+        UserError: for none or one twice, a seed out of range, what JSON cannot say of the task, and as `check_choice`
+            and `Task.check_metrics`.
     """
     check_lists({"starts": starts, "learning_rates": learning_rates, "seeds": seeds})
     for seed in seeds:
         check_counts({"FINETUNE_SEEDS": seed}, "Seed")
     check_choice(task, learning_rates)
+    for describe in (finetuned.description_of, finetuned.model_settings_of):
+        describe(task)
     task.check_metrics()
 
 
@@ -254,10 +256,9 @@ def _answers(asked, model, examples, which):
 def _scored(task, examples, answers, language, which):
     """The metrics of answers; None for one that is not finite, as correlations of equal answers, which is printed."""
     values = task.score(examples, answers, language)
-    strange = [metric for metric, value in values.items() if not math.isfinite(value)]
-    for metric in strange:
+    for metric in [metric for metric, value in values.items() if finite(value) is None]:
         print(f"evaluate/{task.name}: {which}: {metric} is {values[metric]}; it counts as failed", flush=True)
-    return {**values, **dict.fromkeys(strange)}
+    return {metric: finite(value) for metric, value in values.items()}
 
 
 def _record(asked, system, seed, language, examples, answers):
@@ -268,7 +269,7 @@ def _record(asked, system, seed, language, examples, answers):
     if answers is not None:
         rows = task.predictions(examples, answers, language)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_atomically(path, "".join(json_text(row, f"task {task.name}: an answer") + "\n" for row in rows))
         values = _scored(task, examples, answers, language, f"{system}, seed {seed}, in {language}")
     return [
         Score(task.name, language, metric, value, seed, task.count(examples, metric), system)

@@ -32,8 +32,10 @@ from rembed_keras.training.initial.finetuned import (
     STARTS,
     Start,
     begin_task,
+    description_of,
     folder_of,
     has_failed,
+    model_settings_of,
     retry_failed,
 )
 from rembed_keras.training.initial.places import LANGUAGES
@@ -132,7 +134,7 @@ def finetune(
         "terms": [type(term).__name__ for term in terms],
         "examples_sha256": encoded.checksum(),
         "group_by_length": group_by_length,
-    } | (task.model_settings() | initial.settings(starts))
+    } | (model_settings_of(task) | initial.settings(starts))
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     settings = placement.processes.by_chief(lambda: begin_task(workdir.finetuned / task.name, settings))
     placement.processes.by_chief(lambda: retry_failed(workdir.finetuned / task.name, dtype))
@@ -277,7 +279,7 @@ def _record_task(folder, task, initial, sequence_length):
     initial.tokenizer.copy_to(folder)
     read = {"sequence_length": sequence_length, "tokenizer_sha256": initial.tokenizer.sha256}
     read |= {LANGUAGES: initial.languages}
-    write_atomically(folder / "task.json", json.dumps(task.description() | read, indent=1, ensure_ascii=False))
+    write_atomically(folder / "task.json", json.dumps(description_of(task) | read, indent=1, ensure_ascii=False))
 
 
 def _record_cost(workdir, task, cost):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rembed_keras.data.json_files import read_json
+from rembed_keras.data.json_files import json_text, read_json
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError, did_you_mean, first_line, shortened
 from rembed_keras.interop import write_served_task, written_whole
@@ -70,7 +70,8 @@ class Answerer:
 
     def _check(self, path):
         """Checks whether the task, the tokenizer and the model belong together."""
-        config, length, labels = self.model.encoder.get_config(), self.sequence_length, self._labels
+        config, length = self.model.encoder.get_config(), self.sequence_length
+        labels = self._labels if self._answers_as_ours else None  # which others take from outputs as they like
         if isinstance(length, bool) or not isinstance(length, int) or not 3 <= length <= longest_row(config):
             raise UserError(f"{path}: sequence_length is {shortened(length)}, which the model cannot read")
         if labels is not None and not all(isinstance(label, str) for label in labels):
@@ -88,6 +89,11 @@ class Answerer:
             raise UserError(f"task {self.task.name} {consequence}: {why}; {answering} do")
 
     @property
+    def _answers_as_ours(self):
+        """Whether an answer is found in outputs as one of our kinds of tasks finds it."""
+        return type(self.task).answers in [kind.answers for kind in OURS]
+
+    @property
     def _labels(self):
         """Names of labels or tags; None for a task of numbers or spans."""
         return getattr(self.task, "labels", getattr(self.task, "tags", None))
@@ -99,7 +105,10 @@ class Answerer:
             UserError: for a model whose outputs are not finite.
         """
         for chunk, encoded, outputs in self._outputs(examples):
-            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), strict=True)
+            yield from zip(chunk, self._answers(chunk, encoded, outputs), strict=True)
+
+    def _answers(self, chunk, encoded, outputs):
+        return self.task.one_each(chunk, self.task.answers(chunk, encoded, outputs))
 
     def probabilities(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Any, dict[str, float]]]:
         """Yields each example with its answer and the probability of every label.
@@ -109,12 +118,12 @@ class Answerer:
         """
         from scipy.special import softmax
 
-        if not isinstance(self.task, Classification):
+        if not isinstance(self.task, Classification) or len(self.task.labels) != self.model.output_shape[-1]:
             raise UserError(f"task {self.task.name} chooses among no labels of a text: it has no probabilities")
         for chunk, encoded, outputs in self._outputs(examples):
             shares = softmax(outputs.astype(np.float64), axis=-1)
             named = ({label: float(each) for label, each in zip(self.task.labels, row, strict=True)} for row in shares)
-            yield from zip(chunk, self.task.answers(chunk, encoded, outputs), named, strict=True)
+            yield from zip(chunk, self._answers(chunk, encoded, outputs), named, strict=True)
 
     def _outputs(self, examples):
         """Yields examples, a few at a time, encoded too, and the model's outputs for them."""
@@ -135,7 +144,7 @@ class Answerer:
             UserError: if it exists, or the task gives no labels or numbers, or finds its answers otherwise.
         """
         self._check_form("becomes no SavedModel, but a preset")
-        if type(self.task).answers not in [kind.answers for kind in OURS]:
+        if not self._answers_as_ours:
             kind = type(self.task).__name__
             raise UserError(f"task {self.task.name} becomes no SavedModel: {kind} finds answers in a way of its own")
         labels, pairs = getattr(self.task, "labels", ()), getattr(self.format, "pairs", None) is True
@@ -203,7 +212,7 @@ def lines_of(answered: Iterable[tuple]) -> Iterator[str]:
         else:
             shown = {"id": example.id, "answer": answer}
             shown |= {"probabilities": probabilities[0]} if probabilities else {}
-            yield json.dumps(shown, ensure_ascii=False) + "\n"
+            yield json_text(shown, "an answer") + "\n"
 
 
 def _chunks(examples) -> Iterator[Sequence[Any]]:

@@ -142,6 +142,18 @@ def test_rows_cut_to_a_few_lengths_have_the_outputs_of_whole_ones(make, embeddin
         np.testing.assert_allclose(other * kept, one * kept, atol=1e-5)
 
 
+def test_scores_of_pairs_of_tokens_are_in_the_squares_that_rows_fill():
+    encoder = Encoder(30, 1, 2, 8, 16, 4, max_sequence_length=64)
+    states, inputs = encoder(encoder.input)["sequence_output"], short_rows()
+    model = keras.Model(encoder.input, keras.ops.matmul(states, keras.ops.transpose(states, (0, 2, 1))))
+    model.compile(run_eagerly=True)
+    whole, cut = (predict(model, inputs, batch_size=size) for size in (3, 2))
+    mask = inputs["padding_mask"]
+    pairs = mask[:, :, None] * mask[:, None, :]  # [B, S] -> [B, S, S]
+    assert cut.shape == (17, 64, 64)
+    np.testing.assert_allclose(cut * pairs, whole * pairs, atol=1e-4)
+
+
 def test_rows_whose_padding_counts_are_not_cut(monkeypatch):
     model = Encoder(30, 1, 2, 8, 16, 4, max_sequence_length=64, attention=Nystrom(4))
     monkeypatch.setattr(model, "predict_on_batch", lambda batch: {"length": batch["token_ids"]})
