@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile, groupby, islice
+from typing import Any
 
 from rembed_keras.errors import Count, check_counts
-from rembed_keras.tasks.kinds.examples import Example, Labelled, Question, Splits, Tagged
+from rembed_keras.tasks.kinds.examples import Example, Question, Splits, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits
 
 
@@ -23,6 +24,7 @@ def excerpt(splits: Splits | BitextSplits, most: Count) -> Splits | BitextSplits
     Raises:
         UserError: for no examples.
 
+    >>> from rembed_keras.tasks.kinds.examples import Labelled
     >>> rows = [Labelled(str(i), "a text", label="ab"[i > 7]) for i in range(10)]
     >>> [example.id for example in excerpt(Splits(rows, test={"en": rows}), most=2).train]
     ['0', '8']
@@ -40,9 +42,9 @@ def _parts(splits):
     return splits.dev, splits.test
 
 
-def _question(example: Example) -> str:
-    """What must not be cut apart: the candidate answers to a question, or an example."""
-    return (example.group if isinstance(example, Labelled) else None) or example.id
+def _question(example: Any) -> str | int:
+    """What must not be cut apart: the candidate answers to a question, or an example, which of one's own has no id."""
+    return getattr(example, "group", None) or getattr(example, "id", id(example))
 
 
 def _first(examples: Sequence[Example], most: int) -> Iterator[Example]:
@@ -64,17 +66,16 @@ def _with_a_labeled_one(examples: Sequence[Example], most: int) -> list[Example]
     return [*chosen, *_first([*dropwhile(lambda example: not _has_answer(example), examples)], 1)]
 
 
-def _has_answer(example: Example) -> bool:
-    return bool(example.answers) if isinstance(example, Question) else example.target is not None
+def _has_answer(example: Any) -> bool:
+    return bool(example.answers) if isinstance(example, Question) else getattr(example, "target", True) is not None
 
 
-def _labels(example: Example) -> Iterable[str]:
+def _labels(example: Any) -> Iterable[str]:
     """The names of labels that an example shows; numbers and answers are none."""
     if isinstance(example, Tagged):
         return example.tags or ()
-    if isinstance(example, Question) or not isinstance(example.label, str):
-        return ()
-    return (example.label,)
+    label = getattr(example, "label", None)
+    return (label,) if isinstance(label, str) else ()
 
 
 def _with_all_labels(examples: Sequence[Example], most: int) -> list[Example]:

@@ -5,6 +5,7 @@ A task brings its examples, its model, the encoding of examples as arrays, the d
 `QuestionAnswering` are its kinds.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -130,13 +131,14 @@ class Task:
         """Raises `UserError` for a known label twice or without training examples, or an unknown one in examples."""
         if not self.splits.train:
             return
-        twice = next((label for label in known if known.count(label) > 1), None)
+        names = Counter(known)
+        twice = next((label for label, count in names.items() if count > 1), None)
         if twice is not None:
             raise UserError(f"task {self.name}: the label {twice!r} is named twice")
         missing = next((label for label in known if label not in trained), None)
         if missing is not None:
             raise UserError(f"task {self.name}: no training example has the label {missing!r}")
-        unnamed = min(set(trained) - set(known), default=None)
+        unnamed = min(set(trained) - set(names), default=None)
         if unnamed is not None:
             raise UserError(
                 f"task {self.name}: training examples have the label {unnamed!r}, which is not among those that are "
@@ -144,7 +146,7 @@ class Task:
             )
         for place, examples in self.splits.by_place().items():
             for example in examples:
-                strange = next((label for label in labels_of(example) if label not in known), None)
+                strange = next((label for label in labels_of(example) if label not in names), None)
                 if strange is not None:
                     where = f"{place}, example {example.id}"
                     raise UserError(f"task {self.name}, {where}: label {strange!r} is not in the training data")
@@ -242,8 +244,8 @@ class Task:
             Rows with `id`, `answer`, and `correct`, a score from 0 to 1.
         """
         return [
-            {"id": example.id, "answer": answer, "correct": self.correct_in(example, answer, language)}
-            for example, answer in zip(examples, answers, strict=True)
+            {"id": getattr(each, "id", str(i)), "answer": answer, "correct": self.correct_in(each, answer, language)}
+            for i, (each, answer) in enumerate(zip(examples, answers, strict=True))
         ]
 
     def count(self, examples: Sequence[Any], metric: str) -> int:

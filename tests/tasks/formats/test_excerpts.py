@@ -1,5 +1,7 @@
 """The first examples of a task, all labels among them; whole questions and pairs."""
 
+from types import SimpleNamespace
+
 from rembed_keras import tasks
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 from rembed_keras.tasks.retrieval.bitext import Bitext, BitextSplits, tatoeba_scores
@@ -29,6 +31,12 @@ def test_a_part_of_which_some_are_labeled_has_a_labeled_one():
 def test_numbers_are_no_labels():
     rows = [Labelled(str(i), "a", "b", label=float(i)) for i in range(10)]
     assert tasks.excerpt(Splits(rows, test={"en": rows}), most=3).train == rows[:3]
+
+
+def test_examples_of_ones_own_are_taken_by_their_number():
+    rows = [SimpleNamespace(words=("a", "b"), heads=(0, i)) for i in range(10)]
+    short = tasks.excerpt(Splits(rows, test={"en": rows}), most=3)
+    assert short.train == rows[:3] and short.test["en"] == rows[:3]
 
 
 def test_sentences_stay_with_their_translations():

@@ -251,3 +251,18 @@ def test_a_task_whose_predictions_are_no_labels_is_not_tried():
             return {example.label}
 
     Marked("t", Splits(NAMED, {}, {"en": NAMED}), {"mine": None}).check_metrics()
+
+
+def test_labels_are_looked_up_and_not_searched_for():
+    class Name(str):
+        __slots__ = ()
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+    rows = [Labelled(str(i), "a text", label=Name(i % 300)) for i in range(600)]
+    assert len(Classification("many", Splits(rows, {}, {"en": rows})).labels) == 300
+    assert Name.compared < 20 * len(rows)

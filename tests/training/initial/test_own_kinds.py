@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -95,6 +96,12 @@ def test_a_kind_that_answers_by_numbers_of_numpys_is_scored_and_asked(corpus, tm
     monkeypatch.setattr(answerer.task, "answers", lambda examples, encoded, outputs: [0.0])
     with pytest.raises(UserError, match=r"the model answers 6 examples by \[0\.0\]; it must be one each"):
         list(answerer.answers(ROWS))
+
+
+def test_answers_to_examples_without_an_id_are_kept_by_their_number():
+    task = ordinal()
+    rows = task.predictions([SimpleNamespace(label=2.0)] * 2, [2.0, 1.0], "en")
+    assert [(row["id"], bool(row["correct"])) for row in rows] == [("0", True), ("1", False)]
 
 
 def test_lists_that_are_tuples_are_no_other_settings_when_a_run_goes_on(tmp_path):
