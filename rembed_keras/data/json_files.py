@@ -37,13 +37,12 @@ def parse_json(text: str, place: object) -> Any:
     return value
 
 
-def json_text(value: Any, what: str, indent: int | None = None) -> str:
+def json_text(value: Any, what: str) -> str:
     """A value as JSON; scalars and arrays of NumPy's as the numbers and lists that they are.
 
     Args:
         value: the value.
         what: it is, to begin an error message with.
-        indent: as of `json.dumps`.
 
     Raises:
         UserError: for what JSON cannot say.
@@ -52,7 +51,7 @@ def json_text(value: Any, what: str, indent: int | None = None) -> str:
     '{"heads": [0, 1], "share": 0.5}'
     """
     try:
-        return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+        return json.dumps(value, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError) as error:
         raise UserError(f"{what} is nothing that JSON can say: {error}") from None
 

@@ -134,8 +134,18 @@ def parse_format(kind: type[Format], value: Any, place: object) -> Format:
     WordFormat(word_column=1, separator=None)
     """
     kinds = typing.get_type_hints(kind)
-    if not isinstance(value, dict) or not all(
-        key in kinds and isinstance(each, kinds[key]) for key, each in value.items()
-    ):
+    if not isinstance(value, dict) or not all(key in kinds and _is_of(each, kinds[key]) for key, each in value.items()):
         raise UserError(f"{place}: format is {shortened(value)}, which names no columns: fine-tune again")
-    return kind(**value)
+    return kind(**{key: tuple(each) if _is_tuple(kinds[key]) else each for key, each in value.items()})
+
+
+def _is_tuple(kind):
+    return getattr(kind, "__name__", None) == "tuple"  # of tuple[str, ...] too
+
+
+def _is_of(value, kind):
+    """Whether a value of JSON, in which tuples are lists, is of a field's type."""
+    try:
+        return isinstance(value, list if _is_tuple(kind) else kind)
+    except TypeError:  # of a type with parts, as list[str], which a format of one's own may have
+        return True

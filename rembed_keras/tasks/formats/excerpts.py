@@ -42,7 +42,7 @@ def _parts(splits):
     return splits.dev, splits.test
 
 
-def _question(example: Any) -> str | int:
+def _question(example: Any) -> Any:
     """What must not be cut apart: the candidate answers to a question, or an example, which of one's own has no id."""
     return getattr(example, "group", None) or getattr(example, "id", id(example))
 

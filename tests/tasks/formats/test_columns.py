@@ -1,12 +1,12 @@
 import gzip
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.tasks import labelled_files, labelled_folder, tagged_files
-from rembed_keras.tasks.formats.columns import QuestionFormat, TextFormat, WordFormat, parse_format
+from rembed_keras.tasks.formats.columns import Format, QuestionFormat, TextFormat, WordFormat, parse_format
 from rembed_keras.tasks.kinds.examples import Labelled, Question, Splits, Tagged
 
 
@@ -29,6 +29,21 @@ def test_a_file_is_read_by_the_columns_of_the_recipe(write):
     rows = [{"first; text": "a", "second": "", "y": ["no name"], "key": 3}, {"first; text": "b", "second": "c"}]
     lines = write("new.jsonl", "\n".join(map(json.dumps, rows)) + "\n")
     assert list(kept.read(lines)) == [Labelled("3", "a", ""), Labelled("2", "b", "c")]
+
+
+@dataclass(frozen=True)
+class ThreeTexts(Format):
+    texts: tuple[str, ...] = ()
+    more: list[str] | None = None
+    skip: int = 0
+
+
+def test_a_format_of_ones_own_may_have_lists_and_tuples():
+    own = ThreeTexts(("a", "b", "c"), ["d"])
+    assert parse_format(ThreeTexts, json.loads(json.dumps(asdict(own))), "task.json") == own
+    for strange in ({"texts": "a"}, {"skip": "1"}, {"text": "a"}):
+        with pytest.raises(UserError, match="which names no columns: fine-tune again"):
+            parse_format(ThreeTexts, strange, "task.json")
 
 
 PAIRED = [Labelled("0", "a", "b", "x"), Labelled("1", "a", "", "y")]
