@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from rembed_keras.errors import UserError
+from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.blocks.stack import (
     block_of,
     has_position_table,
@@ -13,12 +14,15 @@ from rembed_keras.modeling.blocks.stack import (
 from rembed_keras.modeling.cost import Config, Entry, Shape
 from rembed_keras.modeling.encoder_cost import encoder_entries, layer_works, spared
 from rembed_keras.modeling.objectives.masked_lm_cost import head_entries
+from rembed_keras.modeling.sizes import check_sequence_length
 
 
 def late_masked_lm_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:
     """The ledger's entries of a `LateMaskedLM`; arguments as of `masked_lm_entries`."""
     encoder = config["encoder"]
     decoder = decoder_config(encoder, config.get("decoder_layers", 2))
+    if has_position_table(decoder) and not has_position_table(encoder):  # whose rows may be of any length
+        check_sequence_length(sequence_length, longest_row(decoder))
     return [
         *encoder_entries(encoder, sequence_length, seen=1 - mask_rate),  # of which the decoder reads all
         _decoder_entry(decoder, sequence_length, mask_rate),
@@ -38,7 +42,10 @@ def decoder_config(encoder: Config, num_layers: int) -> dict:
         name = type(kind).__name__
         raise UserError(f"input embedding {name} reads neighbours, which late masking hides: take MaskedLM")
     plain = {"layer_sharing": "none", "layer_groups": 1, "rematerialize": False}
-    return {**encoder, "num_layers": num_layers, **plain}
+    decoder = {**encoder, "num_layers": num_layers, **plain}
+    if not has_position_table(encoder):  # as where rows tell positions, which what stands in masked places has not
+        decoder["input_embedding"] = None
+    return decoder
 
 
 def _decoder_entry(config, length, mask_rate):

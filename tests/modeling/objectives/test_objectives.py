@@ -4,8 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.analysis.cost.ledger import ledger
+from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, LateMaskedLM, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
+from rembed_keras.modeling.input_embeddings import Summed
 from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.objectives.replaced_tokens import Replace
 from tests.modeling import reference
@@ -51,6 +54,17 @@ def test_the_decoder_sees_masked_positions_and_the_encoder_the_others():
     features = reference.layer_norm(features, w["head/norm/gamma"], w["head/norm/beta"])
     expected = features @ w["head/output_embedding/decoupled/table/embeddings"].T + w["head/output_embedding/bias"]
     np.testing.assert_allclose(forward(model, x)[0], expected, atol=1e-4)
+
+
+def test_a_decoder_tells_masked_positions_apart_where_no_table_of_the_encoders_does():
+    model = make_late(input_embedding=Summed(positions=False), num_layers=1)
+    x = make_inputs([[FIRST]], 7) | {"mask_positions": np.array([[1, 4]], "int32")}
+    ((first, second),) = forward(model, x)
+    assert not np.allclose(first, second)
+    counted, longest = ledger(model), model.encoder.arguments["max_sequence_length"]
+    assert counted.total == model.count_params()
+    with pytest.raises(UserError, match=f"sequence_length is {longest + 1}; the model's max_sequence_length"):
+        ledger(model, sequence_length=longest + 1)
 
 
 @pytest.mark.parametrize("block", [PostNorm, PreNorm])
