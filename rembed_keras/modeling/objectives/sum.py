@@ -4,6 +4,7 @@ Each objective keeps its own head, loss and logs, and none knows of the others: 
 the same inputs, so whatever one does to save memory it does in a sum too.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
@@ -108,8 +109,9 @@ class Sum(PretrainingModel):
         """The first objective's that has them."""
         for each in self.objectives:
             own = {key.removeprefix(f"{each.name}/"): logs[key] for key in logs if key.startswith(f"{each.name}/")}
-            if (nats := each.nats_of(own)) is not None:
-                return nats
+            with contextlib.suppress(KeyError):  # of a language, as of one that logs no nats of languages
+                if (nats := each.nats_of(own)) is not None:
+                    return nats
         return None
 
     def known_labels(self, x):

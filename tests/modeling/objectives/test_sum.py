@@ -84,6 +84,12 @@ def test_a_step_is_the_weighted_sum_of_the_objectives_steps(whole):
     assert nats == logs["masked_lm/loss"]
 
 
+def test_nats_of_a_language_are_those_of_the_objective_that_has_them_whichever_comes_first():
+    model = make_sum(objectives=(detection, masked))
+    assert model.nats_of({"replaced_token_detection/loss": 9.0, "masked_lm/loss": 2.0}) == 2.0
+    assert model.nats_of({"loss": 9.0}) is None
+
+
 def test_weights_change_at_their_steps():
     model = make_sum([1.0, {0: 0.0, 2: 3.0}], (masked, lambda encoder: MaskedLM(encoder, 6, name="other")))
     model.compile(optimizer="sgd", jit_compile=keras.config.backend() == "jax")
