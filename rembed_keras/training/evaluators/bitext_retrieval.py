@@ -46,7 +46,6 @@ class BitextRetrieval:
         corpus = data.batches.corpus
         known = data.once(self, lambda: _without_encoder(self.texts, corpus.languages))
         sentences = data.once(known, lambda: Forward(sentence_encoder(model.drop_heads())))
-        model.fold()
         scalars = {}
         for text in self.texts:
             found = precisions(sentences, text, corpus.tokenizer, self.sequence_length)

@@ -3,9 +3,9 @@
 An evaluator, ours or your own, is any object with
 
 * `evaluate(model, data)`, which returns scalars by name, or tables, `analysis.reports.tables.Table`. `model` is the
-  objective that is trained, with its `encoder`; `data` an `EvaluationData`. Names are those of the curves: what is
-  called as training calls it is drawn over training's, and what has a slash is of a part, such as `loss/de`, and is
-  left out of the progress line. Tables are shown by sinks and on the run's page.
+  objective that is trained, with its `encoder` as it would be kept now; `data` an `EvaluationData`. Names are those of
+  the curves: what is called as training calls it is drawn over training's, and what has a slash is of a part, such as
+  `loss/de`, and is left out of the progress line. Tables are shown by sinks and on the run's page.
 * `needs_held_out`, True if it reads held-out text: a recipe that holds none out is then refused when it is read.
 
 Under a strategy of several replicas or processes all of them evaluate, at the same steps, and the first one's scalars

@@ -46,7 +46,6 @@ class FrozenProbe:
         from rembed_keras.tasks.kinds.encoding import are_finite, predict
 
         given = data.once(self, lambda: _Given(self, model, data))
-        model.fold()
         train, *scored = (predict(given.vectors, each.inputs) for each in (given.train, *given.scored.values()))
         if not are_finite([train, *scored]):
             raise UserError(f"the encoder's outputs for {self.task.name} are not finite: take it in float32")

@@ -124,6 +124,7 @@ class Evaluation:
             UserError: for what is neither a scalar nor a table, two of one name, or no scalar of the name of the best.
         """
         found: dict[str, float | dict] = {}
+        model.fold()  # or the encoder may have a table of some steps ago
         for evaluator in self.evaluators:
             own = _brought(evaluator, evaluator.evaluate(model, self.data))
             if twice := sorted(own.keys() & (found.keys() | {"stage", "run", "step", "tokens"})):
@@ -259,8 +260,7 @@ class PeriodicEvaluation(keras.callbacks.Callback):
 
 def _shown(row):
     """What the progress line says of a row: scalars that are not part of another one, as loss/de is of loss."""
-    own = {name: value for name, value in row.items() if isinstance(value, float)}
-    own = {name: value for name, value in own.items() if name.rpartition("/")[0] not in row}
+    own = {name: each for name, each in row.items() if isinstance(each, float) and name.rpartition("/")[0] not in row}
     ordered = sorted(own, key=lambda name: name != "loss")
     return f"evaluation: {', '.join(f'{name} {own[name]:.3f}' for name in ordered)}"
 

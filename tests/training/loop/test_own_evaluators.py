@@ -1,0 +1,27 @@
+"""Evaluators of one's own: what they are given."""
+
+import keras
+
+from rembed_keras.training.distributed.strategies import place
+from rembed_keras.training.evaluators.evaluator import EvaluationData
+from rembed_keras.training.loop.evaluation import Evaluation
+from tests.training.evaluators.test_held_out_loss import compiled
+from tests.training.loop.test_evaluation import make_gdes
+from tests.training.pretraining import make_mixture
+
+
+class FirstWeight:
+    """Looks at the token table that is kept."""
+
+    def evaluate(self, model, data):
+        table = keras.ops.convert_to_numpy(model.encoder.token_embedding.embeddings)  # [V, E_in]
+        return {"first": float(table[0, 0])}
+
+
+def test_they_are_given_the_encoder_as_it_would_be_kept(held_out_corpus):
+    model, data = compiled(make_gdes), EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
+    evaluation = Evaluation([FirstWeight()], 1, data)
+    for value in (0.25, 0.5):
+        table = model.generator.token_embedding.embeddings
+        table.assign(keras.ops.full(table.shape, value))  # as a step moves it, and not the encoder's own
+        assert evaluation.scalars(model) == {"first": value}
