@@ -32,4 +32,5 @@ class SignMomentum(keras.optimizers.Optimizer):
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * ops.sign(mean))
 
     def get_config(self):
-        return super().get_config() | {"momentum": self.momentum}
+        known = super().get_config()  # which has settings that this one does not take
+        return {"learning_rate": known["learning_rate"], "momentum": self.momentum, "name": self.name}

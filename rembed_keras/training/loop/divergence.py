@@ -14,7 +14,7 @@ import numpy as np
 
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import DivergedError, UserError
-from rembed_keras.modeling.saving.configuration import check_names, made
+from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.callbacks import StepClock, settle
 from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
@@ -127,7 +127,7 @@ def _configuration_of(optimizer):
     """What an optimizer can be made of again; None where it, or its learning rate, does not say it."""
     try:
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(optimizer)))
-        check_names(config)
+        made(config, TrainingOptimizer)
     except Exception:  # noqa: BLE001 - optimizers and schedules of others raise what they like
         return None
     return config
@@ -170,7 +170,9 @@ def _missing(state):
     """What a step was taken with that is in no file, in words; empty if nothing is missing."""
     terms = f"loss terms {', '.join(state['terms'])}" if state.get("terms") else ""
     teacher = "a teacher" if state.get("teachers") else ""
-    optimizer = "" if state.get("optimizer") else "an optimizer or learning rate without a configuration"
+    optimizer = (
+        "" if state.get("optimizer") else "an optimizer or learning rate without a configuration that makes it again"
+    )
     return " and ".join(filter(None, [terms, teacher, optimizer]))
 
 

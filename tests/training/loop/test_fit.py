@@ -178,6 +178,14 @@ class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return 0.01
 
 
+@keras.saving.register_keras_serializable(package="tests_of_fit")
+class OwnOptimizer(keras.optimizers.SGD):
+    """Says more of how to make it again than its constructor takes."""
+
+    def __init__(self, learning_rate):
+        super().__init__(learning_rate)
+
+
 @pytest.mark.usefixtures("without_graphs")
 @pytest.mark.parametrize(
     ("settings", "missing"),
@@ -186,6 +194,7 @@ class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
         ({"head": taught}, "a teacher"),
         ({"optimizer": lambda: keras.optimizers.SGD(OwnSchedule())}, "an optimizer or learning rate without a config"),
         ({"optimizer": lambda: keras.optimizers.SGD(lambda: 0.01)}, "an optimizer or learning rate without a config"),
+        ({"optimizer": lambda: OwnOptimizer(0.01)}, "an optimizer or learning rate without a configuration that makes"),
     ],
 )
 def test_a_step_that_is_not_all_in_files_is_not_taken_again(corpus, tmp_path, settings, missing):
