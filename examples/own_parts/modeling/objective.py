@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count
+from rembed_keras.errors import Count, UserError
 from rembed_keras.modeling import Encoder
 from rembed_keras.modeling.cost import Config, Entry
 from rembed_keras.modeling.encoder_cost import encoder_entries
@@ -27,6 +27,11 @@ class LanguageIdentification(PretrainingModel):
         is_token = ops.cast(encoder.input["padding_mask"] > 0, hidden.dtype)[:, :, None]
         mean = ops.sum(hidden * is_token, axis=1) / ops.maximum(ops.sum(is_token, axis=1), 1)  # [B, D]
         super().__init__(encoder, encoder.input, head(mean), {"num_languages": num_languages}, name, micro_batches)
+
+    def track_groups(self, groups):
+        if len(groups) > (known := self.get_config()["num_languages"]):  # of those beyond, JAX would learn nothing
+            raise UserError(f"num_languages of {self.name} is {known}, and the text has {len(groups)} languages")
+        super().track_groups(groups)
 
     def nats_of(self, logs):
         return None  # it predicts no masked tokens

@@ -20,7 +20,8 @@ class StopAtPlateau(keras.callbacks.Callback):
         is_lower = float(logs["loss"]) < self.best
         self.best = min(self.best, float(logs["loss"]))
         self.waited = 0 if is_lower else self.waited + 1
-        self.model.stop_training = self.waited >= self.patience
+        if self.waited >= self.patience:  # or another callback would be overruled
+            self.model.stop_training = True
 
     def get_state(self):
         return {"best": None if math.isinf(self.best) else self.best, "waited": self.waited}

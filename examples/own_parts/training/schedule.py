@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from rembed_keras.errors import check_counts
+
 
 @keras.saving.register_keras_serializable(package="own_parts")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
@@ -13,6 +15,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warmup_steps: int = 50):
+        check_counts({"warmup_steps": warmup_steps})
         self.peak, self.warmup_steps = peak, warmup_steps
 
     def __call__(self, step):

@@ -237,3 +237,9 @@ def test_rows_that_fill_a_batch_count_nothing_for_an_objective_of_rows():
     filled = keras.tree.map_structure(lambda part: np.concatenate([part, np.zeros_like(part)]), make_batch())
     own, found = (model.test_on_batch(*each, return_dict=True) for each in (make_batch(), filled))
     assert found == pytest.approx(own, rel=1e-5)
+
+
+def test_the_examples_objective_refuses_more_languages_than_it_tells_apart():
+    model = LanguageIdentification(make_encoder(num_layers=1), 2)
+    with pytest.raises(UserError, match="num_languages of languages is 2, and the text has 3 languages"):
+        model.track_groups(["de", "en", "ja"])

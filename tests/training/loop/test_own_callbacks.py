@@ -4,11 +4,13 @@ import itertools
 import sys
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
+from own_parts.training.callback import StopAtPlateau
 from rembed_keras import config
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.errors import UserError
@@ -236,3 +238,15 @@ def test_recipes_may_not_name_what_acts_between_epochs(name, tmp_path):
 def test_recipes_may_not_name_what_reads_or_writes(name, tmp_path):
     with pytest.raises(UserError, match=rf"may not name keras\.callbacks\.{name}"):
         load(tmp_path, f"@callbacks.{name}")
+
+
+def test_the_examples_callback_leaves_it_to_others_to_end_a_training_too():
+    callback, model = StopAtPlateau(patience=2), SimpleNamespace(stop_training=False)
+    callback.set_model(model)
+    ended = []
+    for loss in (2.0, 3.0, 3.0):
+        callback.on_train_batch_end(0, {"loss": loss})
+        ended.append(model.stop_training)
+    assert ended == [False, False, True]
+    callback.on_train_batch_end(0, {"loss": 1.0})
+    assert model.stop_training

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from own_parts.training.optimizer import SignMomentum
+from own_parts.training.schedule import InverseSquareRoot
 from rembed_keras.adaptation.projections import Rotations
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PreNorm
@@ -242,3 +244,15 @@ def test_an_optimizer_comes_back_from_its_config(name):
     again = made(keras.saving.serialize_keras_object(optimizer), TrainingOptimizer)
     assert again.get_config() == optimizer.get_config()
     assert type(again.inner_optimizer) is type(optimizer.inner_optimizer)
+
+
+def test_the_examples_optimizer_and_learning_rate_are_made_again_of_their_configuration():
+    optimizer = TrainingOptimizer(SignMomentum(InverseSquareRoot(RATE, warmup_steps=3), momentum=0.5))
+    again = made(keras.saving.serialize_keras_object(optimizer), TrainingOptimizer).inner_optimizer
+    assert type(again) is SignMomentum and again.momentum == 0.5
+    assert float(again.learning_rate) == float(optimizer.inner_optimizer.learning_rate)
+
+
+def test_the_examples_learning_rate_refuses_a_warmup_of_no_steps():
+    with pytest.raises(UserError, match="warmup_steps is 0; it must be a positive whole number"):
+        InverseSquareRoot(RATE, warmup_steps=0)
