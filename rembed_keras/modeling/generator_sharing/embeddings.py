@@ -17,6 +17,11 @@ class SharedEmbeddings(NotShared):
         if kind.width(encoder) != kind.width(generator):
             of = type(kind).__name__
             raise UserError(f"input embedding {of} is as wide as its blocks: sharing {self.name!r} needs a scale of 1")
+        if has_position_table(generator) and not has_position_table(encoder):  # layers of the encoder alone know them
+            raise UserError(
+                f"sharing {self.name!r} has the generator read the encoder's tables, which have no positions, and the "
+                "attention of its layers knows none: give it more generator_layers, or take sharing 'none'"
+            )
 
     def arguments(self, encoder, generator):
         is_frozen = encoder.get("freeze_input_embedding", False) or not encoder.get("trainable", True)

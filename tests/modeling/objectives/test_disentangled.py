@@ -11,6 +11,7 @@ import pytest
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
+from rembed_keras.modeling.attention import Disentangled, Global
 from rembed_keras.modeling.generator_sharing import SharedEmbeddings
 from rembed_keras.modeling.input_embeddings import Projected, Summed
 from rembed_keras.modeling.layers import draws
@@ -279,3 +280,12 @@ def test_files_have_the_table_that_detection_reads_whenever_they_are_written(tra
     read.load_weights(tmp_path / "first.weights.h5")
     np.testing.assert_array_equal(read.encoder.token_embedding.embeddings, first)
     assert np.abs(first - stale).max() > 1e-3
+
+
+def test_a_generator_without_positions_is_refused_where_it_shares_tables_that_have_none():
+    pattern = [Global(), Disentangled(buckets=4, longest=8)]
+    encoder = make_encoder(num_heads=4, attention=pattern)
+    with pytest.raises(UserError, match=r"the encoder's tables, which have no positions, .* more generator_layers"):
+        ReplacedTokenDetection(encoder, 20, generator_layers=1)
+    for shared in ({"generator_layers": 2}, {"generator_layers": 1, "sharing": "none"}):
+        assert ReplacedTokenDetection(encoder, 20, **shared).generator.num_layers == shared["generator_layers"]
