@@ -53,8 +53,10 @@ class Global:
 
     def __init_subclass__(cls):
         super().__init_subclass__()
-        if {"restrict", "attend", "heads"} & vars(cls).keys():
-            cls.takes_kernels = vars(cls).get("takes_kernels", False)
+        known = next(kind for kind in cls.__mro__ if "takes_kernels" in vars(kind))  # what says it
+        own = {each: getattr(cls, each) for each in ("restrict", "attend", "heads")}  # or of a class beside this one
+        if any(own[each] is not getattr(known, each, own[each]) for each in own):
+            cls.takes_kernels = False
 
     def __init__(self, rotary_base: float = 10_000.0, kernel: Kernel = "auto"):
         if kernel not in get_args(Kernel):

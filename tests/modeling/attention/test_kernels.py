@@ -184,3 +184,29 @@ def test_the_choice_is_saved_where_it_is_not_the_usual_one_and_others_are_refuse
     assert Local.from_config(Local(8, kernel="dense").get_config()).kernel == "dense"
     with pytest.raises(UserError, match="the kernel of attention is 'flash'; it can be one of auto, dense"):
         Global(kernel="flash")
+
+
+class Recent:
+    """What several kinds of attention of one's own may have in common."""
+
+    def restrict(self, mask, positions):
+        return mask & (positions[:, :, None] - positions[:, None, :] < 3)
+
+
+class Windowless(Recent, Global):
+    """Restricts by a class that is no kind of attention."""
+
+
+class Trusted(Recent, Local):
+    """Says itself that a kernel does it."""
+
+    takes_kernels = True
+
+
+class Narrow(Local):
+    """Changes nothing of who attends to whom."""
+
+
+def test_no_kernel_takes_the_place_of_a_restriction_wherever_it_is_inherited_from():
+    kinds = (Global, Local, Nystrom, Disentangled, Windowless, Trusted, Narrow)
+    assert [kind.takes_kernels for kind in kinds] == [True, True, False, False, False, True, True]
