@@ -22,7 +22,7 @@ class Journal(Sink):
             self.draw(row)
 
     def draw(self, row: Mapping) -> None:
-        if "loss" in row:
+        if row.get("loss") is not None:  # as where steps were skipped
             with open(self.folder / self.name_of(row["run"]), "a", encoding="utf-8") as file:
                 file.write(f"{row['step']}\t{row['loss']}\n")
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from own_parts.training.sink import Journal
 from rembed_keras.analysis.pages.records import ledger_table
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.tasks.scores import Score
@@ -147,3 +148,11 @@ def test_curves_are_written_without_tensorflow(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert curve(tmp_path, "pretrain", "pretrain/loss") == [(1, 1.0)]
+
+
+def test_the_examples_sink_has_a_line_for_each_loss_that_is_known(tmp_path):
+    sink, row = Journal(), {"run": "pretrain", "step": 1, "loss": 2.0}
+    sink.open(Watched(tmp_path, "", None, list))
+    sink.begin("pretrain", [row])
+    sink.draw(row | {"step": 2, "loss": None})  # of an interval with skipped steps
+    assert (tmp_path / "journal/pretrain.tsv").read_text() == "1\t2.0\n"
