@@ -44,7 +44,7 @@ class EvaluationData:
 
     def __init__(self, batches: Mixture, placement: Placement):
         self.batches, self.placement = batches, placement
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, tuple[object, Any]] = {}  # with its owner, whose id another had once that is gone
 
     def once(self, owner: object, make: Callable[[], Any]) -> Any:
         """What `make` gives, made at an evaluator's first evaluation of a training and kept to the training's end.
@@ -54,8 +54,8 @@ class EvaluationData:
             make: called without arguments.
         """
         if id(owner) not in self._made:
-            self._made[id(owner)] = make()
-        return self._made[id(owner)]
+            self._made[id(owner)] = owner, make()
+        return self._made[id(owner)][1]
 
     def metrics(self, model: keras.Model, rows: tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]) -> dict:
         """The objective's own metrics over some rows, without dropout: `loss`, `accuracy`, `loss/<language>`, others.

@@ -25,3 +25,10 @@ def test_they_are_given_the_encoder_as_it_would_be_kept(held_out_corpus):
         table = model.generator.token_embedding.embeddings
         table.assign(keras.ops.full(table.shape, value))  # as a step moves it, and not the encoder's own
         assert evaluation.scalars(model) == {"first": value}
+
+
+def test_what_is_made_once_is_of_its_owner_though_that_is_gone(held_out_corpus):
+    data = EvaluationData(make_mixture(held_out_corpus), place("one_device", 4))
+    assert [data.once(object(), lambda number=number: number) for number in range(9)] == [*range(9)]
+    owner = object()
+    assert [data.once(owner, lambda number=number: number) for number in (3, 4)] == [3, 3]
