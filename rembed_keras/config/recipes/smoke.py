@@ -76,9 +76,20 @@ def _below(value):
     return type(value)(cutoff for cutoff in value if cutoff < PIECES)
 
 
-def _groups(value):
-    """What layers share, where there are two."""
-    return [*value][:2] if isinstance(value, list | tuple) else min(value, 2)
+def _depths(kept: int) -> dict[str, Limit]:
+    """At most 2 blocks and groups of them; 1 where there are no more than pre-training keeps, which keeps 1 now.
+
+    Args:
+        kept: the most blocks that pre-training keeps of more; 0 where it keeps all.
+    """
+
+    def blocks(value):
+        return min(value, 1 if value <= kept else 2) if isinstance(value, int) else value
+
+    def groups(value):
+        return [*value][: blocks(len(value))] if isinstance(value, list | tuple) else min(value, 1 if kept else 2)
+
+    return {"num_layers": blocks, "layer_groups": groups}
 
 
 def _among(least: int, most: int) -> Limit:
@@ -109,12 +120,10 @@ LIMITS: dict[str, Limit] = {
     "most": _at_most(EXAMPLES),
 }
 # of models that are not taken from a folder; those of a group must agree, so one that is given keeps all of them
-LAYERS: Mapping[str, Limit] = {
-    "num_layers": _at_most(2),
+LAYERS: dict[str, Limit] = {
     "kept_layers": _at_most(1),
     "decoder_layers": _at_most(1),
     "generator_layers": _at_most(1),
-    "layer_groups": _groups,
 }
 WIDTHS: Mapping[str, Limit] = {"hidden_dim": _at_most(128), "num_heads": _divisor, "head_dim": _at_most(32)}
 GROUPED: Mapping[str, Limit] = {"group_size": lambda value: None}  # of a method that pairs features of such a width
@@ -149,7 +158,7 @@ def smoke(recipe: Recipe) -> list[Binding]:
         smaller.bound(lambda target: target.startswith(MODELS), group)
         if group is WIDTHS:
             smaller.bound(lambda target: target.startswith(METHODS), GROUPED)
-        if group is LAYERS:
+        if LAYERS.keys() <= group.keys():
             smaller.bound(lambda target: target.startswith(METHODS), _numbered(1 if smaller.has("kept_layers") else 2))
     smaller.excerpt()
     smaller.move()
@@ -238,7 +247,8 @@ class _Smaller:
             return
         is_wide = any(isinstance(each, int) and each > 128 for each in self._values("hidden_dim"))
         is_compared = self.has("teacher")  # which stays as wide as it is
-        groups = [LAYERS, TABLES, INSIDE] + [WIDTHS] * (is_wide and not is_compared)
+        kept = max((each for each in self._values("kept_layers") if isinstance(each, int)), default=0)
+        groups = [LAYERS | _depths(kept), TABLES, INSIDE] + [WIDTHS] * (is_wide and not is_compared)
         if prepare and all(each is None for each in (prepare.get("tokenizer"), pretrain.get("corpus"))):
             groups.append(VOCABULARY)
         yield from (group for group in groups if not self.is_given(group))
