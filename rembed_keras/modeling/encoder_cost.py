@@ -119,7 +119,9 @@ def embedding_entries(config: Config) -> list[Entry]:
     if has_projection(config):
         shapes = ((width, hidden), *(((hidden,),) if block.has_biases else ()))
         in_paper = None if width != hidden else 0  # the paper leaves a projection between equal widths out
-        entries.append(Entry("projection", shapes, 2 * width * hidden, in_paper=in_paper))
+        flops = 2 * width * hidden
+        frozen = 0 if any(entry.trained_shapes for entry in entries) else flops  # the gradient of what is below
+        entries.append(Entry("projection", shapes, flops, in_paper=in_paper, frozen=frozen))
     return entries
 
 

@@ -45,9 +45,10 @@ class Projected(Summed):
     def entries(self, config: Config, block, has_positions: bool) -> list[Entry]:
         """The ledger's entries."""
         narrow, wide = config["input_embedding_dim"], config["hidden_dim"]
-        others = (*small_tables(config, narrow, has_positions), (wide,), (wide,))
+        added, flops = small_tables(config, narrow, has_positions), 2 * narrow * wide
+        frozen = flops * bool(config.get("freeze_input_embedding") and not added)  # the gradient of the rows
         return [
             token_entry(config),
-            Entry("position, segment embeddings; norm", others, 0, activations=2 * wide),
-            Entry("projection before the norm", ((narrow, wide),), 2 * narrow * wide, activations=narrow),
+            Entry("position, segment embeddings; norm", (*added, (wide,), (wide,)), 0, activations=2 * wide),
+            Entry("projection before the norm", ((narrow, wide),), flops, activations=narrow, frozen=frozen),
         ]

@@ -37,8 +37,10 @@ class Trigrams(Projected):
         """The ledger's entries."""
         narrow, wide = config["input_embedding_dim"], config["hidden_dim"]
         others = (*small_tables(config, wide, has_positions), (wide,), (wide,))
+        shapes, flops = ((3 * narrow, wide), (wide,)), 6 * narrow * wide
+        frozen = flops * bool(config.get("freeze_input_embedding"))  # the gradient of the rows
         return [
             token_entry(config),
             Entry("position, segment embeddings; norm", others, 0, activations=wide),
-            Entry("projection of trigrams", ((3 * narrow, wide), (wide,)), 6 * narrow * wide, activations=3 * narrow),
+            Entry("projection of trigrams", shapes, flops, activations=3 * narrow, frozen=frozen),
         ]

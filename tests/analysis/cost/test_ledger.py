@@ -131,7 +131,7 @@ ATTENTIONS = [  # of 20 tokens: in blocks that fill the row or not, and last, wh
 ]
 
 FROZEN = {"freeze_input_embedding": True, "input_embedding_dim": 16}
-COUPLED = {"coupling": "coupled"}
+COUPLED, BARE = {"coupling": "coupled"}, {"block": PreNorm, "num_segments": 0}  # nothing beside a table
 HELD = [{"block": PostNorm}, {"block": PreNorm}, {"block": Bottleneck, "activation": "relu"}]
 HELD += [{"block": PreNorm, "attention": kind} for kind in (Local(16), Nystrom(8))]
 
@@ -210,6 +210,7 @@ def test_flops_are_those_of_the_traced_program(make, changes, arguments):
         *((ReplacedTokenDetection, FROZEN, arguments) for arguments in ({}, COUPLED)),
         (MaskedLM, FROZEN | {"input_cutoffs": (20, 40)}, {"output_cutoffs": (40,)}),
         (MaskedLM, FROZEN, {"coupling": "gdes"}),
+        *((MaskedLM, FROZEN | BARE | {"input_embedding": each}, {}) for each in (Trigrams, Projected)),
         (ReplacedTokenDetection, FROZEN, COUPLED | {"sharing": "none"}),
         *((make, changes, {}) for make, changes in ATTENTIONS),
         (MaskedLM, MOBILE, {"coupling": "extended"}),
