@@ -37,6 +37,16 @@ def test_recipes_differ_by_what_they_bind(command, tmp_path):
     assert "\n  A: [@training.prepare, @training.pretrain," in out  # a long value is broken between words
 
 
+def test_defaults_stand_where_something_is_called_with_them():
+    """The quickstart has AdamW in fine-tuning alone, which gives it a learning rate and has a beta_2 of its own."""
+    found = config.differences(*map(config.load, ("recipes/quickstart.gin", "recipes/options/growing_rows.gin")))
+    said = {each.name: (each.one, each.other) for each in found}
+    assert said["training.AdamW.learning_rate"] == ("-", "@training.WarmupLinearDecay()")
+    assert said["training.AdamW.beta_2"] == ("-", "0.98")
+    assert said["modeling.Encoder.num_segments"] == ("0", "2")  # a default
+    assert said["finetune/training.AdamW.beta_2"] == ("0.999", "-")
+
+
 def test_one_name_of_two_modules_is_a_difference(command, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("parts_one", "parts_two"):

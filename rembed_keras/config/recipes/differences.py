@@ -18,7 +18,8 @@ class Difference:
     Attributes:
         name: a knob where both have it there, else a parameter.
         one: its value in the first recipe as gin writes it, with dotted paths where both write the same and mean
-            other things; "-" where nothing calls what has the parameter, or it has no default.
+            other things; "-" where nothing calls what has the parameter and leaves it to what is bound there, or to
+            a default, which it may lack.
         other: its value in the second.
     """
 
@@ -52,7 +53,7 @@ class _Said:
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
-        self.called = {target for target, _ in Uses(recipe.history, ROOT).called()}
+        self.uses = Uses(recipe.history, ROOT)
 
     def value(self, key: Key, in_full: bool = False) -> str:
         """A parameter's value as text; what it refers to as it is written, or in full by its dotted path."""
@@ -60,7 +61,7 @@ class _Said:
         binding = self.recipe.bindings.get(key)
         if binding is not None:
             return self._text(binding.value, in_full)
-        if target not in self.called:
+        if not self.uses.asks(key):
             return ABSENT
         outer = [each for each in self.recipe.bindings_of(scope, target) if each.parameter == parameter]
         if outer:

@@ -46,6 +46,22 @@ class Uses:
         """What the run calls: dotted paths, each with the scope that it is called in."""
         return {(target, scope) for target, scope, replaced, _ in self._followed if replaced == NEVER}
 
+    def asks(self, key: Key) -> bool:
+        """Whether the run calls something whose parameter is what is bound under a key, or else what is there without.
+
+        Args:
+            key: a scope, in which calls count, a target and a parameter; not where inner scopes bind it, or a caller
+                gives it.
+        """
+        scope, target, parameter = key
+        same = [bound[0] for bound in self._versions if bound[1:] == (target, parameter) and bound[0] != scope]
+        inner = [each for each in same if is_within(each, scope)]
+        called = [(own, given) for each, own, replaced, given in self._followed if each == target and replaced == NEVER]
+        return any(
+            is_within(own, scope) and parameter not in given and not any(is_within(own, each) for each in inner)
+            for own, given in called
+        )
+
     def is_used(self, binding: Binding) -> bool:
         """Whether the run meets a binding or macro."""
         return NEVER in self._met[binding.bound]
