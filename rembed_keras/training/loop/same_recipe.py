@@ -88,8 +88,8 @@ def _difference(folder, config, but):
     with understood(path, "a recipe"):
         texts = path.read_text(encoding="utf-8"), config
     there, here = map(bindings_in, texts)
-    for key in sorted((there.keys() | here.keys()) - but):
-        if there.get(key) != here.get(key):
+    for key in sorted(there.keys() | here.keys()):
+        if _whole(key) not in but and there.get(key) != here.get(key):
             return key, there.get(key, "absent"), here.get(key, "absent")
     there, here = map(imports_in, texts)
     both = sorted(there.keys() & here.keys())  # what one alone has, its bindings alone name
@@ -108,7 +108,12 @@ def bindings_in(config: str) -> dict[str, str]:
 
 def says_where(name: str) -> bool:
     """Whether a binding says where a run is computed, or watched, and not what it computes."""
-    return name in WHERE or SINKS in f".{name.replace('/', '.')}"
+    return _whole(name) in WHERE or SINKS in f".{name.replace('/', '.')}"
+
+
+def _whole(name):
+    """The name of a binding without its scope."""
+    return name.rpartition("/")[2]
 
 
 def imports_in(config: str) -> dict[str, str]:

@@ -105,6 +105,8 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
         run([], folder, RunRecord("STEPS = 4  # batches\n", str, None))
     watched = "training.run.sinks = [@sinks.MLflow()]\nsinks.MLflow.experiment = 'a'\n"
     watched += "training.pretrain.profile_steps = 3\ntraining.prepare.processes = 2\n"
+    watched += "more/training.pretrain.profile_steps = 5\nmore/training.pretrain.strategy = 'mirrored'\n"
+    watched += "short/modeling.Encoder.dtype = 'mixed_bfloat16'\n"
     run([], folder, RunRecord(f"STEPS = 3  # other words\nWORKDIR = 'b'\n{watched}", str, None))
     assert (tmp_path / "run/finished.json").exists()
 
