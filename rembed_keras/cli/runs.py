@@ -108,8 +108,7 @@ def _show(loaded, ledger, held, devices):
     from rembed_keras.analysis.reports.terminal import Whole
 
     console = Console()
-    knobs = loaded.knobs().items()
-    rows = [[name, json.dumps(knob["value"], ensure_ascii=False), knob["about"] or ""] for name, knob in knobs]
+    rows = [[name, repr(knob.value), knob.comment] for name, knob in sorted(loaded.macros.items())]  # as one types them
     console.print(Table("Knobs: rembed run RECIPE KNOB=VALUE", ["knob", "value", "what"], rows, words=3).rich())
     if ledger:
         console.print(Whole(ledger.table()))

@@ -1,6 +1,7 @@
 """Options that are empty, or that a command would not read: one line and exit code 2, and nothing is written."""
 
 import os
+import re
 import sys
 
 import click
@@ -152,3 +153,17 @@ def test_a_model_that_cannot_be_written_is_refused_before_its_source_is_read(wor
     assert refused("recipe.gin/out") == "rembed: recipe.gin/out cannot be written: Not a directory\n"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused("new/out") == "rembed: new/out cannot be written: . is read-only\n"
+
+
+def test_inspect_shows_knobs_as_they_can_be_typed(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = command("inspect", "recipes/options/growing_rows.gin", cwd=tmp_path)
+    assert code == 0, err
+    table = out.partition("What is kept")[0].splitlines()
+    shown = dict(line.strip().split("  ", 1) for line in table if line[1:2].isupper() and "  " in line.strip())
+    values = {name: re.split(r"\s{2,}", said.strip())[0] for name, said in shown.items()}
+    known = {"BATCH_SIZE": "{0: 64, 2520: 16}", "EVAL_EVERY": "None", "COUPLING": "'decoupled'", "STEPS": "2800"}
+    assert {name: values[name] for name in known} == known
+    again = [f"{name}={value}" for name, value in values.items()]
+    code, out, err = command("inspect", "recipes/options/growing_rows.gin", *again, cwd=tmp_path)
+    assert code == 0 and out.partition("What is kept")[0].splitlines() == table, err
