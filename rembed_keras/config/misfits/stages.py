@@ -28,6 +28,12 @@ OF_MODELS = ("starts", "learning_rates", "seeds")  # which models of a task a st
 # where it does, and who looks on
 OF_PLACES = ("strategy", "jit_compile", "log_every", "callbacks", "processes", "shard_megabytes")
 
+POSITIVE = {  # numbers of stages that 0 is none of
+    "clip_norm": "positive, or None for no clipping",
+    **dict.fromkeys(("near_duplicates", "language_threshold"), "greater than 0 and at most 1"),
+    "shard_megabytes": "positive",
+}
+
 
 def check_stages(recipe: Recipe, listed: Sequence[Reference]) -> None:
     """Checks each stage of a recipe, and those that score against those that fine-tune.
@@ -91,8 +97,8 @@ def _check_numbers(recipe, stage):
     given = recipe.arguments(stage)
     if stage.target == PREPARE and given.get("held_out") == 1:
         message = f"held_out is {given['held_out']!r}; it must be at least 0 and less than 1"
-    elif given.get("clip_norm") == 0:
-        message = f"clip_norm is {given['clip_norm']!r}; it must be positive, or None for no clipping"
+    elif (name := next((name for name in POSITIVE if given.get(name) == 0), None)) is not None:
+        message = f"{name} is {given[name]!r}; it must be {POSITIVE[name]}"
     else:
         return
     raise UserError(f"{stage.selector}: {message}{recipe.places(message, (stage,))}")
