@@ -7,6 +7,7 @@ works in it.
 
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from rembed_keras.analysis.pages.records import SMOKE, lines_of
@@ -35,6 +36,7 @@ BEFORE = (
     *("metrics.jsonl", "ledger.json", "initial_weights.json", "corpus.json", "operative_config.gin"),
     *(STAGES, IDENTITY),
 )
+KNOB = re.compile(r"%(\w+)")  # where one is used
 IMPORT = re.compile(r"(?:from (?P<parent>\S+) )?import (?P<module>\S+)(?: as (?P<name>\S+))?")  # of a resolved recipe
 
 
@@ -87,23 +89,39 @@ def _difference(folder, config, but):
         return None
     with understood(path, "a recipe"):
         texts = path.read_text(encoding="utf-8"), config
-    there, here = map(bindings_in, texts)
+    there, here = (bindings_in(text, but) for text in texts)
     for key in sorted(there.keys() | here.keys()):
-        if _whole(key) not in but and there.get(key) != here.get(key):
+        if there.get(key) != here.get(key):
             return key, there.get(key, "absent"), here.get(key, "absent")
     there, here = map(imports_in, texts)
     both = sorted(there.keys() & here.keys())  # what one alone has, its bindings alone name
     return next(((name, there[name], here[name]) for name in both if there[name] != here[name]), None)
 
 
-def bindings_in(config: str) -> dict[str, str]:
+def bindings_in(config: str, but: Collection[str] = ()) -> dict[str, str]:
     r"""Bindings of a resolved recipe by name, without comments, and without those that say where it is computed, or
-    watched.
+    watched, and knobs that these alone use.
 
-    >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"')
+    Args:
+        config: the recipe, a gin text.
+        but: names of others to leave out, in any scope.
+
+    >>> bindings_in('SEED = 0  # of the weights\nWORKDIR = "runs/one"\nN = 2\ntraining.prepare.processes = %N')
     {'SEED': '0'}
     """
-    return {line.name: line.value for line in lines_of(config) if not says_where(line.name)}
+    lines = {line.name: line.value for line in lines_of(config)}
+    where = {name for name in lines if says_where(name) or _whole(name) in but}
+    where |= _knobs_of(lines, where) - _knobs_of(lines, lines.keys() - where)
+    return {name: value for name, value in lines.items() if name not in where}
+
+
+def _knobs_of(lines, names):
+    """The knobs that some bindings use, through others too."""
+    found, left = set(), [name for name in names if "." in name]
+    while left:
+        new = {*KNOB.findall(lines.get(left.pop(), ""))} - found
+        found, left = found | new, [*left, *new]
+    return found
 
 
 def says_where(name: str) -> bool:

@@ -111,6 +111,24 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
     assert (tmp_path / "run/finished.json").exists()
 
 
+def test_a_knob_that_says_where_a_run_is_watched_may_change(tmp_path):
+    text = (
+        "GROUP = {0}\nNAME = %GROUP\nsinks.MLflow.experiment = %NAME\nSIZE = {1}\nmodeling.Encoder.num_layers = %SIZE\n"
+    )
+    text += "training.prepare.processes = %SIZE\n"
+    run(
+        [lambda workdir: workdir.checkpoints.mkdir()],
+        str(tmp_path),
+        RunRecord(text.format("'a'", 1), str, None),
+        sinks=[],
+    )
+    (tmp_path / "finished.json").unlink()
+    (tmp_path / "checkpoints/step-00000001").mkdir()
+    with pytest.raises(UserError, match="is of another recipe: SIZE is 1 there and 2 here"):
+        run([], str(tmp_path), RunRecord(text.format("'a'", 2), str, None), sinks=[])
+    run([], str(tmp_path), RunRecord(text.format("'b'", 1), str, None), sinks=[])
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("config.gin", b"\xff"), ("stages.json", b'{"begun": 3}'), ("stages.json", b'{"done": [null]}')],
