@@ -102,6 +102,9 @@ def _plan(recipe, stage, ledger, done, rows):
 
 
 def _text(outer, value):
+    """A value of a recipe, as gin writes it, whose references are in the scope of what it is bound to."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(outer, each) for each in value)}]"
     return repr(within(outer, value) if isinstance(value, Reference) else value)
 
 

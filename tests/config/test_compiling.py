@@ -100,6 +100,15 @@ def test_of_several_pretrainings_that_of_the_largest_batches_is_compiled(what, c
     assert x["token_ids"].shape == shape
 
 
+def test_loss_terms_are_those_of_the_scope_of_the_stage(compiled_batch):
+    terms = "training.pretrain.terms=[@rembed_keras.adaptation.terms.RDrop()]"
+    scoped = ["more/rembed_keras.adaptation.terms.RDrop.weight=3.0", "training.run.stages=[@more/training.pretrain]"]
+    recipe = config.load("recipes/quickstart.gin", [terms, *scoped])
+    compiled_batch(recipe)
+    (term,) = recipe.bindings["", "rembed_keras.training.compile_step", "terms"].value
+    assert recipe.arguments(term)["weight"] == 3.0
+
+
 @pytest.mark.parametrize("knobs", [[], ["training.run.stages=[@training.pretrain, @more/training.pretrain]"]])
 def test_the_backend_is_settled_before_an_optimizer_is_made_to_count_its_slots(knobs, monkeypatch):
     seen = []
