@@ -117,7 +117,8 @@ def bindings_in(config: str, but: Collection[str] = ()) -> dict[str, str]:
 
 def _knobs_of(lines, names):
     """The knobs that some bindings use, through others too."""
-    found, left = set(), [name for name in names if "." in name]
+    found: set[str] = set()
+    left = [name for name in names if "." in name]
     while left:
         new = {*KNOB.findall(lines.get(left.pop(), ""))} - found
         found, left = found | new, [*left, *new]
