@@ -58,7 +58,20 @@ class Retraced:
             UserError: if the optimizer has trained other weights than are to be trained now.
         """
         self._check_optimizer()
+        if getattr(self, "train_function", None) is None:
+            begin_lora(self)
         return super().make_train_function(force or self._is_changed_for("train"))  # type: ignore[misc] # the model's
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False, **options) -> None:
+        """Keras's, after which Keras's LoRA can learn; see `begin_lora`.
+
+        Args:
+            filepath: as in Keras.
+            skip_mismatch: as in Keras.
+            options: Keras's other ones.
+        """
+        super().load_weights(filepath, skip_mismatch=skip_mismatch, **options)  # type: ignore[misc] # the model's
+        begin_lora(self)
 
     def make_test_function(self, force=False):
         """Keras's."""
@@ -103,6 +116,18 @@ class Retraced:
         made_of: Any = self._made_of
         former, made_of[step] = made_of.get(step, parts), parts
         return former != parts
+
+
+def begin_lora(model) -> None:
+    """Draws a first factor for Keras's LoRA where both are zeros, as in a model read from a file, which has it folded.
+
+    Of two matrices of zeros neither would learn: the gradient of each is a product with the other.
+    """
+    for layer in compat.layers_of(model):
+        if getattr(layer, "lora_enabled", False):
+            left, right = (weight for weight in layer.weights if weight.name.startswith("lora_"))
+            if not any(keras.ops.any(weight != 0) for weight in (left, right)):
+                left.assign(keras.initializers.HeUniform()(left.shape, left.dtype))  # as Keras begins
 
 
 def _is_chosen(layer, filters):

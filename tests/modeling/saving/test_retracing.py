@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation import Lora, tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Tagger
 from rembed_keras.modeling.layers.adapters import insert_adapters
-from tests.modeling.forward import forward
+from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`:UserWarning")  # of norms
@@ -91,3 +92,25 @@ def test_labels_and_weights_with_other_axes_than_before_are_taken():
         losses.append(model.evaluate(INPUTS, labels, sample_weight=weight, verbose=0)[0])
         losses.append(model.train_on_batch(INPUTS, labels, sample_weight=weight)[0])
     np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("form", ["keras", "weights"])
+def test_keras_lora_that_was_folded_into_a_file_learns_again(form, tmp_path):
+    model = Classifier(make_encoder(num_layers=1), 2, dropout=0.0)
+    tune(model, [Lora(2, per_head=True, targets=["query"])])
+    last = next(weight for weight in model.weights if weight.name == "lora_kernel_b")
+    last.assign(last + 0.3)
+    before = forward(model, INPUTS)
+    if form == "keras":
+        model.save(tmp_path / "model.keras")
+        model = keras.saving.load_model(tmp_path / "model.keras")
+    else:
+        model.save_weights(tmp_path / "model.weights.h5")
+        model.load_weights(tmp_path / "model.weights.h5")
+    last = next(weight for weight in model.weights if weight.name == "lora_kernel_b")
+    assert not keras.ops.any(last != 0)
+    model.compile(keras.optimizers.SGD(1.0), **QUICK)
+    np.testing.assert_allclose(forward(model, INPUTS), before, atol=1e-5)
+    model.train_on_batch(INPUTS, np.array([0, 1]))
+    assert keras.ops.any(last != 0)
