@@ -185,3 +185,20 @@ def test_a_new_head_of_a_preset_learns_where_the_former_was_frozen(tmp_path):
     model.save_to_preset(str(tmp_path))
     same, other = (Classifier.from_preset(str(tmp_path), num_classes=count) for count in (3, 4))
     assert not same.head.trainable and other.head.trainable
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("sizes", [(10, 2e-6), (2e-6, 10)], ids=["to shards", "to a file"])
+def test_a_preset_in_the_place_of_another_has_its_own_weights_alone(sizes, tmp_path):
+    models = [Classifier(make_encoder(num_layers=1), 3) for _ in sizes]
+    for model, size in zip(models, sizes, strict=True):
+        model.save_to_preset(str(tmp_path / "task"), max_shard_size=size)
+        model.encoder.save_to_preset(str(tmp_path / "encoder"), max_shard_size=size)
+    tables = [each.encoder.token_embedding.embeddings for each in models]
+    for read in (
+        Classifier.from_preset(str(tmp_path / "task")).encoder,
+        Encoder.from_preset(str(tmp_path / "encoder")),
+    ):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (read.token_embedding.embeddings, tables[1])))
+    assert all((path / "model.weights.h5").exists() is (sizes[1] == 10) for path in tmp_path.iterdir())
+    assert all((path / "model.weights.json").exists() is (sizes[1] != 10) for path in tmp_path.iterdir())

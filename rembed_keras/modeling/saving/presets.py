@@ -67,7 +67,7 @@ def task_in(preset: str) -> dict:
 
 
 def clear(folder: str) -> None:
-    """Removes what an earlier preset in a folder has beside its weights, which would be taken for the next one's.
+    """Removes what an earlier preset in a folder has, which would be taken for the next one's.
 
     keras-hub has a task's encoder saved when the task's own files are there: these are of no earlier one.
     """
@@ -76,6 +76,8 @@ def clear(folder: str) -> None:
         return
     for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json"):
         (place / name).unlink(missing_ok=True)
+    for weights in place.glob("model*.weights.*"):  # keras-hub would read those of one file before those of shards
+        weights.unlink()
     shutil.rmtree(place / "assets/tokenizer", ignore_errors=True)
 
 
