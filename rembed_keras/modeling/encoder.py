@@ -28,7 +28,7 @@ from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.saving.presets import clear, located, task_in
+from rembed_keras.modeling.saving.presets import clear, located_model, task_in
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
@@ -220,9 +220,9 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
             arguments: of the encoder, such as `dtype`; and `preprocessor`, None for none.
 
         Raises:
-            UserError: for a name that is none of these.
+            UserError: for a name that is none of these; see `located_model`.
         """
-        named, preset = dict(arguments), located(preset)
+        named, preset = dict(arguments), located_model(preset)
         preprocessor = named.pop("preprocessor") if "preprocessor" in named else found(PLAIN_TEXT, preset)
         token = _DTYPE.set(named.get("dtype"))
         try:

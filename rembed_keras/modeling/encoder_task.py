@@ -25,7 +25,7 @@ from rembed_keras.modeling.saving.configuration import class_named, know_classes
 from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
-from rembed_keras.modeling.saving.presets import clear, located, task_in
+from rembed_keras.modeling.saving.presets import clear, located_model, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
@@ -96,7 +96,7 @@ class EncoderTask(
             UserError: if the preset is an encoder's, or of a model of another class, and an argument is missing that
                 the new head needs.
         """
-        named, place = dict(arguments), located(preset)
+        named, place = dict(arguments), located_model(preset)
         task = task_in(place)
         kind = class_named(task) if task else None
         is_whole = isinstance(kind, type) and issubclass(kind, cls)

@@ -188,6 +188,19 @@ def test_a_new_head_of_a_preset_learns_where_the_former_was_frozen(tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("kind", [Encoder, Classifier])
+def test_what_is_no_preset_is_refused_with_the_command_that_makes_one(kind, tmp_path):
+    theirs, run = tmp_path / "bert", tmp_path / "run"
+    theirs.mkdir()
+    (theirs / "config.json").write_text('{"model_type": "bert", "hidden_size": 8}')
+    (run / "checkpoints").mkdir(parents=True)
+    named = {"num_classes": 3} if kind is Classifier else {}
+    for place, said in ((theirs, "huggingface"), (run, "run")):
+        with pytest.raises(UserError, match=f"`rembed convert {place} PRESET --from {said} --to preset`$"):
+            kind.from_preset(str(place), **named)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("sizes", [(10, 2e-6), (2e-6, 10)], ids=["to shards", "to a file"])
 def test_a_preset_in_the_place_of_another_has_its_own_weights_alone(sizes, tmp_path):
     models = [Classifier(make_encoder(num_layers=1), 3) for _ in sizes]

@@ -102,3 +102,26 @@ hf://user/model; with the package comes rembed_small; did you mean rembed_small?
         f"there is no preset {shortened(preset)}: it is no folder, and no handle such as hf://user/model"
         f"{ours}{did_you_mean(preset, known)}"
     )
+
+
+def located_model(preset: str) -> str:
+    """As `located`, of a model.
+
+    Raises:
+        UserError: for what is none of these, a run, or a model in Hugging Face's format, with the command that makes a
+            preset of it: keras-hub would take it for one of its own.
+    """
+    place, hub = located(preset), compat.hub_presets()
+    kind = None
+    if hub.check_file_exists(place, CONFIG):
+        config = hub.load_json(place, CONFIG)
+        kind = "huggingface" if "registered_name" not in config and "model_type" in config else None
+    elif (Path(place) / "checkpoints").is_dir():
+        kind = "run"
+    if kind is not None:
+        said = {"huggingface": "a model in Hugging Face's format", "run": "the folder of a run"}[kind]
+        source = place.removeprefix("hf://")
+        raise UserError(
+            f"{preset} is {said}, and no preset: make one by `rembed convert {source} PRESET --from {kind} --to preset`"
+        )
+    return place
