@@ -42,8 +42,6 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer, family: str |
     weights = plain_weights(model)
     config = chosen.config(ours, chosen.usual_pad if tokenizer is None else tokenizer.pad_id)
     has_head, notes = isinstance(model, MaskedLM), chosen.cautions(config)
-    if has_head and not chosen.head:
-        raise UserError(f"{chosen.kind} has another kind of head: write the encoder alone")
     if has_head:
         notes += _prepare_head(model, chosen, weights, config)
     config["architectures"] = [f"{chosen.architecture}{'ForMaskedLM' if has_head else 'Model'}"]
@@ -99,22 +97,40 @@ def check_family(name: str) -> None:
         raise UserError(f"family is {name!r}; it can be one of {', '.join(FAMILIES)}{did_you_mean(name, FAMILIES)}")
 
 
+def check_head(family: Family, ours: dict, width: int, coupling: str, has_cutoffs: bool) -> None:
+    """Refuses a masked-LM head that a family cannot have.
+
+    Args:
+        family: the family.
+        ours: the encoder's arguments.
+        width: E_out of the head.
+        coupling: the name of its kind.
+        has_cutoffs: whether its table is in bands.
+
+    Raises:
+        UserError: saying what it must be.
+    """
+    if not family.head:
+        raise UserError(f"{family.kind} has another kind of head: write the encoder alone")
+    if has_cutoffs:
+        raise UserError("no Hugging Face model has an output embedding with output_cutoffs")
+    wanted = width if family.has_wide_head else family.head_width({}, ours)
+    if width != wanted:
+        raise UserError(f"the head of {family.kind} must be of width {wanted}; this one's width is {width}")
+    if odd := family.odd_activation(ours):
+        raise UserError(f"the head of {family.kind} must have activation {odd!r}; this one's is {ours['activation']!r}")
+    if not family.unties and coupling != family.tied:
+        raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {coupling!r}")
+
+
 def _prepare_head(model, family, weights, config):
     """Adapts the head's weights and configuration to a family's head; returns notes."""
     own = f"{OUTPUT_TABLE}/embeddings"
     arguments, width = model.get_config(), model.head.dense.units
     kind, notes = model.head.output_embedding.coupling.kind, []
-    if arguments["output_cutoffs"]:
-        raise UserError("no Hugging Face model has an output embedding with output_cutoffs")
+    check_head(family, model.encoder.arguments, width, kind.name, bool(arguments["output_cutoffs"]))
     if family.has_wide_head:
         config["output_embedding_size"] = width
-    elif width != (wanted := family.head_width(config, model.encoder.arguments)):
-        raise UserError(f"the head of {family.kind} must be of width {wanted}; this one's width is {width}")
-    if odd := family.odd_activation(model.encoder.arguments):
-        ours = model.encoder.arguments["activation"]
-        raise UserError(f"the head of {family.kind} must have activation {odd!r}; this one's is {ours!r}")
-    if not family.unties and kind.name != family.tied:
-        raise UserError(f"the head of {family.kind} must have coupling {family.tied!r}; this one's is {kind.name!r}")
     is_tied = family.ties and kind.name == family.tied
     if own not in weights and not is_tied:
         tables, shared = model.head.output_embedding.coupling.own, weights[TOKEN_TABLE]

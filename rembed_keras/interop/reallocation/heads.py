@@ -88,6 +88,27 @@ def new_head(source: keras.Model, encoder: Encoder, width: int) -> tuple[MaskedL
     return made, [f"a new head of width {width} starts from the closest table; its other layers are yet to be trained"]
 
 
+def head_to_be(model: keras.Model, width: int | None, input_width: int | None) -> tuple[int, str, bool] | None:
+    """What head `keep_head` or `new_head` will make: its width, its coupling's name, and whether it has bands.
+
+    Args:
+        model: the model.
+        width: E_out of a new head, unless the model has one of it; None for none.
+        input_width: E_in of a narrower input table; None where it stays.
+
+    Returns:
+        None where there will be none.
+    """
+    own = head_arguments(model) if isinstance(model, MaskedLM) else {}
+    if width not in (None, own.get("output_embedding_dim")):
+        return width, "decoupled", False
+    if not own:
+        return None
+    kind = COUPLINGS.kind(own["coupling"])
+    is_apart = kind.reads_input and input_width is not None
+    return own["output_embedding_dim"], "decoupled" if is_apart else kind.name, bool(own["output_cutoffs"])
+
+
 def output_rows(model: keras.Model) -> Rows:
     """The rows [V, E] that a model scores words with; those of its input table if it scores none.
 

@@ -11,10 +11,10 @@ from rembed_keras.data.prepare.sources import find_source, note_left_out
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import Count, UserError
 from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
-from rembed_keras.interop.huggingface.write import family_of
+from rembed_keras.interop.huggingface.write import check_head, family_of
 from rembed_keras.interop.reallocation.depth import stacking, with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
-from rembed_keras.interop.reallocation.heads import head_arguments, keep_head, new_head
+from rembed_keras.interop.reallocation.heads import head_arguments, head_to_be, keep_head, new_head
 from rembed_keras.interop.reallocation.low_rank import check_width
 from rembed_keras.interop.reallocation.usage import check_rows, even_usage, usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
@@ -110,7 +110,7 @@ def reallocate(
         raise UserError(
             f"keep {plan.keep!r} says which layers stay if there are fewer, and this encoder has {layers}: leave it out"
         )
-    _check_made(encoder_of(source), plan, target_kind)
+    _check_made(source, plan, target_kind)
     if tokenizer is None and (plan.text or plan.vocabulary):
         raise UserError("a text is read by a tokenizer, and this model has none beside it")
     if plan.text:
@@ -129,8 +129,9 @@ def reallocate(
     return Reallocated(before, encoder_of(made).arguments, share, notes)
 
 
-def _check_made(encoder, plan, target_kind):
-    """Refuses an encoder that cannot be made, or not be written, before any text is read."""
+def _check_made(source, plan, target_kind):
+    """Refuses a model that cannot be made, or not be written, before any text is read."""
+    encoder = encoder_of(source)
     arguments = encoder.arguments
     if plan.num_layers is not None:
         _, arguments = stacking(arguments, plan.num_layers, plan.keep)
@@ -138,7 +139,9 @@ def _check_made(encoder, plan, target_kind):
         check_width(tables_of(encoder), plan.input_embedding_dim)
         arguments = narrowed_arguments(arguments, plan.input_embedding_dim)
     if target_kind == "huggingface":
-        family_of(arguments)
+        family, head = family_of(arguments), head_to_be(source, plan.output_embedding_dim, plan.input_embedding_dim)
+        if head is not None:
+            check_head(family, arguments, *head)
 
 
 def _there(source, plan):

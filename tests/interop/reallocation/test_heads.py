@@ -36,3 +36,24 @@ def test_the_head_of_a_class_of_ones_own_is_kept_as_a_masked_lms(tmp_path):
     assert "the head is kept as that of a MaskedLM, and no more as that of a Tempered" in done.notes
     made, _ = read_model(str(tmp_path / "made"))
     assert type(made) is MaskedLM and made.encoder.num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plan", "wanted"),
+    [
+        (
+            {"layer_sharing": "all", "num_layers": 2},
+            {"input_embedding_dim": 4},
+            "the head of albert must be of width 4",
+        ),
+        ({"always_project": False}, {"output_embedding_dim": 5, "vocabulary": "text"}, "the head of bert must be of"),
+    ],
+    ids=["narrower", "new"],
+)
+def test_a_head_that_no_family_has_is_refused_before_text_is_read(arguments, plan, wanted, tmp_path):
+    sizes = {"hidden_dim": 8, "input_embedding_dim": 8, "num_heads": 2, "num_layers": 1}
+    model = MaskedLM(random_model(sizes | arguments).encoder, 8, coupling="coupled")
+    text = {"text": "text"} if "input_embedding_dim" in plan else {}
+    with pytest.raises(UserError, match=wanted):
+        reallocate(model, str(tmp_path / "made"), Plan(**plan, **text), target_kind="huggingface")
+    assert not (tmp_path / "made").exists()
