@@ -5,6 +5,7 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 """
 
 import itertools
+import shlex
 import shutil
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def located_model(preset: str) -> str:
         kind = "run"
     if kind is not None:
         said = {"huggingface": "a model in Hugging Face's format", "run": "the folder of a run"}[kind]
-        source = place.removeprefix("hf://")
+        source = shlex.quote(place.removeprefix("hf://"))
         raise UserError(
             f"{preset} is {said}, and no preset: make one by `rembed convert {source} PRESET --from {kind} --to preset`"
         )
