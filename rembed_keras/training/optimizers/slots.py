@@ -5,6 +5,7 @@ variables that hold one number and say that they have another shape, and makes s
 noted.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import keras
@@ -19,7 +20,7 @@ from rembed_keras.training.optimizers.matrices import variables_of
 def slots_when_built(
     make: Callable[[], keras.optimizers.Optimizer], entries: Iterable[Entry]
 ) -> list[tuple[Shape, ...]]:
-    """Shapes of what an optimizer remembers of each entry's variables.
+    """Shapes of what an optimizer remembers of each entry's variables; of the first one's, what it has of its own too.
 
     Args:
         make: makes the optimizer.
@@ -31,7 +32,14 @@ def slots_when_built(
     >>> slots_when_built(keras.optimizers.Lion, [Entry("projection", ((4, 8), (8,)))])
     [((4, 8), (8,))]
     """
-    return [_shapes(make(), entry) for entry in entries]
+    own = _shapes(make(), Entry("none", ()))  # as a number that is multiplied at each step
+    return [_without(() if i == 0 else own, _shapes(make(), entry)) for i, entry in enumerate(entries)]
+
+
+def _without(others, shapes):
+    """Shapes without some of them, each as often as it is there."""
+    left = Counter(shapes) - Counter(others)
+    return tuple(left.elements())
 
 
 def _shapes(optimizer, entry):

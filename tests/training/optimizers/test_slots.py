@@ -52,12 +52,12 @@ def slots_of(make, variables):
 
 
 ELEMENTWISE = {"AdamW": "pre-norm", "Lion": "late", "SGD": "detection", "ScheduleFreeAdamW": "post-norm"}
+ELEMENTWISE["Nadam"] = "pre-norm"  # which has a number of its own too
 BY_SHAPE = ["Muon", "Keras's Muon", "GaLore", "Adafactor"]
 
 
 @pytest.mark.parametrize(("name", "model"), [*ELEMENTWISE.items(), *itertools.product(BY_SHAPE, MODELS)])
 def test_slots_are_counted_as_the_optimizer_makes_them(name, model):
-    """Of all but Nadam, which has a number of its own too."""
     made = shared_model(model)
     counted = ledger(made, slots=lambda entries: slots_when_built(OPTIMIZERS[name], entries)).optimizer_bytes
     assert counted["total"] == 4 * slots_of(OPTIMIZERS[name], made.trainable_variables)
