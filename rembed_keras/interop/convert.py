@@ -6,7 +6,6 @@ written atomically.
 
 import contextlib
 import fcntl
-import math
 import os
 import shutil
 import sys
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
@@ -151,18 +148,7 @@ def write(
         notes += writer(model, folder, vocabulary)
         if vocabulary is not None:
             notes += place_tokenizer(vocabulary, folder, target_kind)
-    return notes + _damage(model)
-
-
-def _damage(model):
-    """A note on weights that are not finite, if there are any; their extremes take no memory."""
-    floats = [weight for weight in model.weights if "float" in str(weight.dtype) and math.prod(weight.shape)]
-    damaged = [
-        weight.path for weight in floats if not np.isfinite([float(ops.min(weight)), float(ops.max(weight))]).all()
-    ]
-    if not damaged:
-        return []
-    return [f"non-finite values in {damaged[0]}, and {len(damaged) - 1} more weights: the model cannot be used"]
+    return notes
 
 
 def plain_masked_lm(model: keras.Model) -> tuple[keras.Model, list[str]]:

@@ -15,14 +15,12 @@ from rembed_keras import compat
 from rembed_keras.analysis import ledger
 from rembed_keras.analysis.model_card import length_limit, model_card, pretraining_log
 from rembed_keras.errors import UserError
-from rembed_keras.interop.convert import write
 from rembed_keras.interop.packing import halve
 from rembed_keras.interop.packing import pack as write_packed
 from rembed_keras.modeling.saving import presets
 from rembed_keras.tasks.scores import Score, dump_scores
 from rembed_keras.training import model_of_run
 from rembed_keras.training.initial.encoder_start import EncoderStart
-from tests.interop.models import random_model
 
 MOST = 12e6  # bytes of a preset in the wheel
 TEXTS = ["the file is saved", "open the table and close it"]
@@ -275,17 +273,3 @@ def test_presets_of_the_package_are_small_and_open(name):
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert f"* {length_limit(encoder.arguments)}\n" in text
     assert f"pre-trained in {len(languages)} languages" in text and all(f"{each} " in text for each in languages)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_damaged_encoder_is_written_as_it_is_and_its_user_hears_of_it(value, tmp_path):
-    encoder = random_model().encoder
-    assert write(encoder, str(tmp_path / "whole"), "preset", None) == []
-    damaged = [weight for weight in encoder.weights if weight.path.endswith(("block_1/feed_forward/up/kernel", "bias"))]
-    for weight in damaged:
-        values = weight.numpy().copy()
-        values.flat[-1] = value
-        weight.assign(values)
-    (note,) = write(encoder, str(tmp_path / "damaged"), "preset", None)
-    more = len(damaged) - 1
-    assert note == f"non-finite values in {damaged[0].path}, and {more} more weights: the model cannot be used"
