@@ -201,7 +201,7 @@ def test_what_is_no_preset_is_refused_with_the_command_that_makes_one(kind, tmp_
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("sizes", [(10, 2e-6), (2e-6, 10)], ids=["to shards", "to a file"])
+@pytest.mark.parametrize("sizes", [(10, 6e-6), (6e-6, 10)], ids=["to shards", "to a file"])
 def test_a_preset_in_the_place_of_another_has_its_own_weights_alone(sizes, tmp_path):
     models = [Classifier(make_encoder(num_layers=1), 3) for _ in sizes]
     for model, size in zip(models, sizes, strict=True):
