@@ -22,24 +22,11 @@ ROUNDS = 15
 
 def stack_of(count: int):
     """A block, the weights of `count` such blocks, each a list, and what a block reads besides hidden states."""
-    from rembed_keras.modeling.blocks import PostNorm
-    from rembed_keras.modeling.blocks.stack import make_blocks
-
-    config = {"num_layers": count, "hidden_dim": HIDDEN_DIM, "num_heads": HEADS, "intermediate_dim": 4 * HIDDEN_DIM}
-    blocks = make_blocks({**defaults(), **config, "block": PostNorm()})
-    mask = np.ones((ROWS, LENGTH, LENGTH), bool)
-    positions = np.tile(np.arange(LENGTH), (ROWS, 1))
-    for block in blocks:
-        block.build((ROWS, LENGTH, HIDDEN_DIM), mask.shape, positions.shape)
-    return blocks[0], [[weight.value for weight in block.trainable_variables] for block in blocks], (mask, positions)
-
-
-def defaults() -> dict:
-    """An encoder's arguments where none are given."""
     from rembed_keras import Encoder
 
-    sizes = {"vocabulary_size": 8, "num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
-    return dict(Encoder(**sizes, input_embedding_dim=4).arguments)
+    blocks = Encoder(8, count, HEADS, HIDDEN_DIM, 4 * HIDDEN_DIM, 4, max_sequence_length=LENGTH).parts.blocks
+    read = np.ones((ROWS, LENGTH, LENGTH), bool), np.tile(np.arange(LENGTH), (ROWS, 1))  # mask and positions
+    return blocks[0], [[weight.value for weight in block.trainable_variables] for block in blocks], read
 
 
 def ways(block, read) -> dict:
