@@ -226,7 +226,7 @@ class TakesTexts(HoldsPreprocessor):
             if self.preprocessor is not None and is_dataset(x):
                 return keras_hub.models.Task.predict(self, x, batch_size, **own)
             axes = token_axes(self)
-            x, _, _ = self._arrays(x, None, None, is_cut=axes is not None and not any(keras.tree.flatten(axes)))
+            x, _, _ = self._arrays(x, None, None, is_cut=axes is not None and not any(axes))
             return on_shared_rows(lambda *given: keras.Model.predict(self, *given, **own), x, batch_size)
 
     def _settle(self):

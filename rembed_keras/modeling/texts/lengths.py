@@ -49,14 +49,12 @@ def can_cut(model: keras.Model) -> bool:
     return bool(kinds) and not any(kind.needs_all_queries for kind in kinds)
 
 
-def token_axes(model: keras.Model) -> Any:
-    """The axis of tokens in each output of a model, 0 for none; None if its rows cannot be cut."""
+def token_axes(model: keras.Model) -> list[tuple[int, ...]] | None:
+    """The axes of tokens, those of no fixed length, of each of a model's outputs; None if its rows cannot be cut."""
     outputs = getattr(model, "output", None)
     if outputs is None or not can_cut(model):
         return None
-    return keras.tree.map_structure(
-        lambda each: next((i for i, n in enumerate(each.shape) if i and n is None), 0), outputs
-    )
+    return [tuple(i for i, n in enumerate(each.shape) if i and n is None) for each in keras.tree.flatten(outputs)]
 
 
 def cut_to(length: int, inputs: Mapping[str, np.ndarray], *others: Any) -> tuple:

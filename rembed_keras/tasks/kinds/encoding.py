@@ -182,7 +182,8 @@ def predict(model: keras.Model, inputs: dict[str, np.ndarray], batch_size: int =
         longest = inputs["padding_mask"].shape[1]
         length = rounded_length(int(lengths[rows].max()), longest)
         part = model.predict_on_batch({key: value[rows, :length] for key, value in inputs.items()})
-        outputs.append(keras.tree.map_structure(partial(_filled, spare=longest - length), part, model.output))
+        filled = map(partial(_filled, spare=longest - length), keras.tree.flatten(part), axes)
+        outputs.append(keras.tree.pack_sequence_as(part, [*filled]))
 
     def joined(*parts):
         found = np.concatenate(parts)[:size]
@@ -198,6 +199,7 @@ def are_finite(outputs: Any) -> bool:
     return all(np.isfinite(np.max(each)) for each in keras.tree.flatten(outputs))
 
 
-def _filled(values, output, spare):
-    """Values with zeros on their axes of tokens, those of no fixed length, for as many as are not there."""
-    return np.pad(np.asarray(values), [(0, spare if i and n is None else 0) for i, n in enumerate(output.shape)])
+def _filled(values, axes, spare):
+    """Values with zeros on their axes of tokens for as many as are not there."""
+    values = np.asarray(values)
+    return np.pad(values, [(0, spare if i in axes else 0) for i in range(values.ndim)])
