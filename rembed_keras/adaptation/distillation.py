@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from rembed_keras.adaptation.distillation_cost import compared_states, distillation_entries, read_depth
+from rembed_keras.adaptation.distillation_cost import check_compared, compared_states, distillation_entries, read_depth
 from rembed_keras.adaptation.teachers import Teacher, check_teacher
 from rembed_keras.adaptation.terms.mini_lm import MiniLM
 from rembed_keras.errors import Count, CountOrZero, Rate, UserError, check_counts
@@ -75,6 +75,7 @@ class Distillation(PretrainingModel):
     """
 
     ledger_entries = staticmethod(distillation_entries)
+    check_compared = staticmethod(check_compared)
     takes_metrics = False  # of logits, which are not made
     heads_of = ("rembed_keras>MaskedLM",)
 
@@ -147,9 +148,7 @@ class Distillation(PretrainingModel):
         teacher = self._asked
         theirs = teacher.encoder.arguments
         teacher.check_apart(self.encoder, self.name)
-        if self.maps and theirs["hidden_dim"] != self.width:
-            widths = f"width {theirs['hidden_dim']} and the maps lead to {self.width}"
-            raise UserError(f"the teacher of {self.name} is of {widths}: set teacher_dim")
+        check_compared(self._arguments | {"name": self.name}, self.encoder.arguments, theirs)
         if "relations" in self.part_means:
             self._relations.check(self)
         if self.head is None:

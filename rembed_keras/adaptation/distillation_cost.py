@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rembed_keras.adaptation.terms.mini_lm import check_attention, check_heads
 from rembed_keras.errors import UserError, is_within, shortened
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
 from rembed_keras.modeling.encoder_cost import reached_entries
@@ -46,6 +47,26 @@ def read_depth(config: Mapping[str, Any], num_layers: int) -> int:
         return num_layers
     below = num_layers - 1 if config.get("relations", 1.0) else 0
     return max(below, *compared_states(config, num_layers), 0)
+
+
+def check_compared(config: Mapping[str, Any], student: Config, teacher: Config) -> None:
+    """Checks that a student can be compared with a teacher, as far as the arguments of both encoders say it.
+
+    Args:
+        config: arguments of a `Distillation`.
+        student: those of the encoder that learns.
+        teacher: those of the teacher's.
+
+    Raises:
+        UserError: for widths, heads or attention that cannot be compared.
+    """
+    width, name = config.get("teacher_dim") or student["hidden_dim"], config.get("name", "distillation")
+    if compared_states(config, student["num_layers"]) and teacher["hidden_dim"] != width:
+        widths = f"width {teacher['hidden_dim']} and the maps lead to {width}"
+        raise UserError(f"the teacher of {name} is of {widths}: set teacher_dim")
+    if config.get("relations", 1.0):
+        check_attention("relations", student, teacher)
+        check_heads("relations", config.get("relation_heads"), student, teacher)
 
 
 def distillation_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:

@@ -20,7 +20,7 @@ from rembed_keras.config.recipes.parse import override
 from rembed_keras.config.recipes.recipe import PACKAGE, ROOT, RUN, Recipe, check_stage, stages
 from rembed_keras.config.recipes.statements import Reference, targets_of
 from rembed_keras.config.sharing import made_once
-from rembed_keras.config.terms import check_teachers
+from rembed_keras.config.terms import check_teachers, check_tokenizers
 from rembed_keras.errors import UserError, check_spelled_out, first_line, import_failure
 from rembed_keras.training.loop.same_recipe import begin_smoke
 
@@ -39,7 +39,7 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
-    ledger = _checked(recipe, stages(recipe))
+    ledger = _checked(recipe, [*stages(recipe)])
     for stage in stages(recipe):
         check_stage(recipe, stage)
     check_folders(recipe)
@@ -55,6 +55,9 @@ def _checked(recipe, trained):
     ledger = ledger_of(recipe)  # what cannot be built is found before the stages are imported
     check_teachers(recipe, trained)
     check_start(recipe, pretraining(recipe))
+    prepare, workdir = _preparing(recipe), recipe.arguments(RUN).get("workdir")
+    is_prepared = isinstance(workdir, str) and (Path(workdir) / "corpus").exists()
+    check_tokenizers(recipe, None if is_prepared else prepare, trained)
     return ledger
 
 

@@ -96,6 +96,24 @@ def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) 
         raise _misfit(recipe, stage, error) from None
 
 
+def place_at(recipe: Recipe, stage: Reference) -> Any:
+    """The `Place` of the initial weights that a stage names; None if nothing is there yet.
+
+    Raises:
+        UserError: for a folder that holds no encoder.
+    """
+    named = _named(recipe, stage)
+    if named is None or not _is_there(named):
+        return None
+    try:
+        initial = initial_weights(named)
+        from rembed_keras.training.initial.places import find
+
+        return find(Path(initial.folder or named["place"]), initial.checkpoint, is_verified=False)
+    except UserError as error:
+        raise _misfit(recipe, stage, error) from None
+
+
 def check_start(recipe: Recipe, stage: Reference) -> None:
     """Refuses pre-training that takes its encoder from initial weights which are nowhere, unless it goes on.
 

@@ -21,7 +21,7 @@ from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.recipe import RUN, Recipe, stages
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.config.terms import is_teacher, teachers_asked, teachers_of, terms_of
+from rembed_keras.config.terms import check_compared, check_rows, is_teacher, teachers_asked, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import shapes, up_to
 from rembed_keras.errors import UserError, first_line
 from rembed_keras.modeling.blocks.stack import check_packed_rows
@@ -170,6 +170,8 @@ def _ledger(recipe, stage, encoder, sizes, model, mixture, begin, slots, terms):
     check_length(data, sizes)
     if mixture:
         check_packed_rows(sizes)
+    check_rows(data, teachers, is_packed=bool(mixture))
+    check_compared(recipe, stage, model.target, config)
     return counted
 
 

@@ -81,6 +81,11 @@ def test_a_missing_teacher_can_be_read_of_but_not_asked(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_teacher_with_other_heads_is_refused_when_a_recipe_is_read(pretrained):
+    with pytest.raises(UserError, match=r"the student has 4 heads and the teacher 2: bind relation_heads of mini_lm"):
+        config.ledger_of(config.load(RECIPE, [f"TEACHER={pretrained}", "modeling.Encoder.num_heads=4"]))
+
+
 @pytest.mark.parametrize(
     ("recipe", "binding", "reason"),
     [

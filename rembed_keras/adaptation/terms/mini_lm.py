@@ -11,6 +11,7 @@ from rembed_keras.adaptation.teachers import Teacher, check_teacher
 from rembed_keras.adaptation.terms.term import Term, Weight
 from rembed_keras.errors import Count, UserError, check_counts, shortened
 from rembed_keras.modeling.attention import Global
+from rembed_keras.modeling.blocks.stack import attention_of
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
 
 Relation: TypeAlias = Literal["query-key", "query-query", "key-key", "value-value"]
@@ -72,29 +73,18 @@ class MiniLM(Term):
         self.teacher.check_apart(model.encoder, self.name)
         if not model.reads_rows:
             raise UserError(f"{self.name} compares all tokens of a row, and the encoder of {model.name} sees only some")
-        layers = teacher.num_layers
-        if not -layers <= self.teacher_layer < layers:
-            raise UserError(f"teacher_layer of {self.name} is {self.teacher_layer}; the teacher has {layers} blocks")
+        self.check_compared(student.arguments, teacher.arguments)
         sublayers = {
             "student": student.parts.blocks[-1].attention,
             "teacher": teacher.parts.blocks[self.teacher_layer].attention,
         }
         for who, sublayer in sublayers.items():
-            if not hasattr(sublayer, "queries_keys_values") or not _is_full(sublayer.kind):
-                kind = type(getattr(sublayer, "kind", sublayer)).__name__
-                raise UserError(f"{self.name} compares full attention, and the {who}'s block has {kind}")
-        self._check_heads(student.arguments, teacher.arguments)
+            kind = getattr(sublayer, "kind", sublayer)
+            _check_full(self.name, who, kind, hasattr(sublayer, "queries_keys_values"))
 
-    def _check_heads(self, student, teacher):
-        count = self.relation_heads
-        if count is None and student["num_heads"] != teacher["num_heads"]:
-            heads = f"{student['num_heads']} heads and the teacher {teacher['num_heads']}"
-            raise UserError(f"the student has {heads}: bind relation_heads of {self.name}")
-        for who, config in (("student", student), ("teacher", teacher)):
-            if count is not None and inner_dim(config) % count:
-                raise UserError(
-                    f"relation_heads of {self.name} is {count}, which does not divide the {who}'s heads' width"
-                )
+    def check_compared(self, student: Config, teacher: Config) -> None:
+        check_attention(self.name, student, teacher, self.teacher_layer)
+        check_heads(self.name, self.relation_heads, student, teacher)
 
     def loss(self, model, batch: tuple, outputs: Any):
         note = model.reading.note.value
@@ -177,6 +167,46 @@ def divergence(teacher, student, documents):
     return ops.divide_no_nan(ops.sum(ops.mean(nats, axis=1) * is_real, axis=1), ops.sum(is_real, axis=1))
 
 
-def _is_full(kind):
-    """Whether each token attends to all of its document, by a softmax."""
-    return kind.attend is None and type(kind).restrict is Global.restrict
+def check_heads(name: str, count: int | None, student: Config, teacher: Config) -> None:
+    """Checks that the heads of two encoders can be compared.
+
+    Args:
+        name: of what compares them, for messages.
+        count: into how many heads both are cut; None for those that they have.
+        student: the arguments of one.
+        teacher: those of the other.
+
+    Raises:
+        UserError: if they cannot.
+    """
+    if count is None and student["num_heads"] != teacher["num_heads"]:
+        heads = f"{student['num_heads']} heads and the teacher {teacher['num_heads']}"
+        raise UserError(f"the student has {heads}: bind relation_heads of {name}")
+    for who, config in (("student", student), ("teacher", teacher)):
+        if count is not None and inner_dim(config) % count:
+            raise UserError(f"relation_heads of {name} is {count}, which does not divide the {who}'s heads' width")
+
+
+def check_attention(name: str, student: Config, teacher: Config, teacher_layer: int = -1) -> None:
+    """Checks that the attention of the last block of an encoder can be compared with that of a block of its teacher.
+
+    Args:
+        name: as of `check_heads`.
+        student: the arguments of one.
+        teacher: those of the other.
+        teacher_layer: which block of the teacher.
+
+    Raises:
+        UserError: if it cannot, or there is no such block.
+    """
+    layers = teacher["num_layers"]
+    if not -layers <= teacher_layer < layers:
+        raise UserError(f"teacher_layer of {name} is {teacher_layer}; the teacher has {layers} blocks")
+    for who, config, layer in (("student", student, -1), ("teacher", teacher, teacher_layer)):
+        _check_full(name, who, attention_of(config)[layer])
+
+
+def _check_full(name, who, kind, can_compare=True):
+    """Refuses attention in which a token does not attend to all of its document, by a softmax."""
+    if not (can_compare and kind.attend is None and type(kind).restrict is Global.restrict):
+        raise UserError(f"{name} compares full attention, and the {who}'s block has {type(kind).__name__}")

@@ -44,6 +44,17 @@ class Term:
             UserError: in one line.
         """
 
+    def check_compared(self, student: Config, teacher: Config) -> None:
+        """Refuses encoders that it cannot compare; asked when a recipe is read, of each teacher that is there.
+
+        Args:
+            student: the arguments of the model's encoder.
+            teacher: those of a teacher's.
+
+        Raises:
+            UserError: in one line.
+        """
+
     def loss(self, model, batch: tuple, outputs: Any):
         """The losses of a batch, or of a part of it on one replica or in one micro-batch.
 

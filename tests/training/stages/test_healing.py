@@ -45,7 +45,10 @@ pytestmark = pytest.mark.usefixtures("without_graphs")
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """`bert`, a Hugging Face folder with a head and a WordPiece vocabulary; `small` and `same`, made of it; `text`."""
+    """`bert`, a Hugging Face folder with a head and a WordPiece vocabulary; `small` and `same`, made of it; `text`.
+
+    `other` has another vocabulary, `short` fewer positions and `wide` wider blocks.
+    """
     folder = tmp_path_factory.mktemp("healing")
     model = random_model(BERT, {"output_embedding_dim": 16, "coupling": "coupled"})
     tokenizers.BertWordPieceTokenizer(vocab={piece: i for i, piece in enumerate(PIECES)}).save(str(folder / "t.json"))
@@ -53,6 +56,12 @@ def models(tmp_path_factory):
     model, tokenizer = read_model(str(folder / "bert"))
     for name, width in (("small", 5), ("same", 16)):
         reallocate(model, str(folder / name), Plan(input_embedding_dim=width), tokenizer)
+    write(random_model(BERT | {"max_sequence_length": 8}).encoder, str(folder / "short"), "preset", folder / "t.json")
+    wide = random_model(BERT | {"input_embedding_dim": 24, "hidden_dim": 24})
+    write(wide.encoder, str(folder / "wide"), "preset", folder / "t.json")
+    others = {piece: i for i, piece in enumerate(PIECES[:5] + PIECES[:4:-1])}
+    tokenizers.BertWordPieceTokenizer(vocab=others).save(str(folder / "o.json"))
+    write(model, str(folder / "other"), "preset", folder / "o.json")
     (folder / "text").mkdir()
     lines = [f"{'save' if i % 3 else 'open'} the {'table' if i % 2 else 'file'}s ." for i in range(40)]
     (folder / "text/en.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -61,7 +70,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def place(models, tmp_path, monkeypatch):
-    for name in ("bert", "small", "same", "text"):
+    for name in ("bert", "small", "same", "other", "short", "wide", "text"):
         (tmp_path / name).symlink_to(models / name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -161,6 +170,9 @@ MISTAKES = {
     "no such model": ({"INITIAL": "smal"}, "takes its encoder from smal, which is not a folder of a model"),
     "no model": ({"INITIAL": "None"}, "has no encoder and no initial weights to take one from: set INITIAL"),
     "no such teacher": ({"TEACHER": "brt"}, "the teacher brt of training.pretrain is not a folder of a model"),
+    "a teacher of other pieces": ({"TEACHER": "other"}, "the teacher other of training.pretrain was trained with"),
+    "a teacher of another width": ({"TEACHER": "wide"}, "is of width 24 and the maps lead to 16: set teacher_dim"),
+    "a teacher of shorter rows": ({"TEACHER": "short"}, "a teacher: sequence_length is 12; the model's max_sequence_"),
     "long rows": ({"SEQUENCE_LENGTH": 64}, "sequence_length is 64; the model's max_sequence_length is 20"),
 }
 
