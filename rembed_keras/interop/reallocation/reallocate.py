@@ -14,7 +14,7 @@ from rembed_keras.interop.convert import check_absent, plain_masked_lm, write
 from rembed_keras.interop.huggingface.write import check_head, family_of
 from rembed_keras.interop.reallocation.depth import stacking, with_depth
 from rembed_keras.interop.reallocation.embeddings import tables_of, with_width
-from rembed_keras.interop.reallocation.heads import head_arguments, head_to_be, keep_head, new_head
+from rembed_keras.interop.reallocation.heads import head_arguments, head_to_be, keep_head, new_head, output_rows
 from rembed_keras.interop.reallocation.low_rank import check_width
 from rembed_keras.interop.reallocation.usage import check_rows, even_usage, usage_of
 from rembed_keras.interop.vocabularies.files import copy_tokenizer
@@ -138,6 +138,8 @@ def _check_made(source, plan, target_kind):
     if plan.input_embedding_dim is not None:
         check_width(tables_of(encoder), plan.input_embedding_dim)
         arguments = narrowed_arguments(arguments, plan.input_embedding_dim)
+    if plan.output_embedding_dim not in (None, _head_width(source)):
+        output_rows(source)  # of which none is read yet
     if target_kind == "huggingface":
         family, head = family_of(arguments), head_to_be(source, plan.output_embedding_dim, plan.input_embedding_dim)
         if head is not None:

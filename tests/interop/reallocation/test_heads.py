@@ -57,3 +57,11 @@ def test_a_head_that_no_family_has_is_refused_before_text_is_read(arguments, pla
     with pytest.raises(UserError, match=wanted):
         reallocate(model, str(tmp_path / "made"), Plan(**plan, **text), target_kind="huggingface")
     assert not (tmp_path / "made").exists()
+
+
+def test_a_new_head_beside_one_in_bands_is_refused_before_text_is_read(tmp_path):
+    model = random_model(head={"output_embedding_dim": 20, "output_cutoffs": (20,)})
+    plan = Plan(input_embedding_dim=4, output_embedding_dim=12, text="text")
+    with pytest.raises(UserError, match="a head with output_cutoffs has bands of several widths"):
+        reallocate(model, str(tmp_path / "made"), plan)
+    assert not (tmp_path / "made").exists()
