@@ -5,11 +5,13 @@ import gc
 import importlib
 import importlib.util
 import json
+import math
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from rembed_keras.errors import UserError
 
@@ -56,6 +58,28 @@ def import_framework() -> None:
     with suppressed_stderr(), _without_garbage_collection(), _absent(BACKENDS[backend]):
         importlib.import_module("keras")
         importlib.import_module("keras_hub")
+
+
+def replicas_under(strategies: Iterable[Any]) -> int:
+    """The least number of rows that the devices here can share evenly, whichever of some strategies they are under.
+
+    Args:
+        strategies: by name; see `distributed.place`. The backend is imported unless all of them are "one_device".
+
+    Raises:
+        UserError: for a strategy that the backend does not have or the environment does not allow.
+
+    >>> replicas_under(["one_device"])
+    1
+    """
+    several = {*strategies} - {"one_device", None}
+    if not several:
+        return 1
+    settle_environment(TRAINING)
+    import_framework()
+    from rembed_keras.training.distributed.strategies import place
+
+    return math.lcm(*(place(each, 0).replicas for each in sorted(several)))
 
 
 def _choice():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rembed_keras.config.backend import replicas_under
 from rembed_keras.config.recipes.cautions import listed_pretrainings
 from rembed_keras.config.recipes.parse import COMMAND_LINE
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
@@ -225,8 +226,9 @@ class _Smaller:
         return found
 
     def rows(self) -> int:
-        """The most rows of a batch: so many that micro-batches share them."""
+        """The most rows of a batch: so many that devices and micro-batches share them."""
         parts = math.lcm(*(each for each in self._values("micro_batches") if isinstance(each, int) and each > 0))
+        parts *= replicas_under(self._values("strategy"))
         return parts * max(1, ROWS // parts)
 
     def has(self, name: str) -> bool:
