@@ -12,7 +12,7 @@ import gin
 
 from rembed_keras import compat
 from rembed_keras.config.backend import TRAINING, import_framework, settle_environment
-from rembed_keras.config.forecasts import batches, choices, tokens_by_task
+from rembed_keras.config.forecasts import batches, choices, strategies, tokens_by_task
 from rembed_keras.config.initial import check_start
 from rembed_keras.config.ledgers import PREPARE, ledger_of, pretraining, pretrainings
 from rembed_keras.config.making import within
@@ -94,6 +94,7 @@ def _run(recipe, ledger, chosen=None, is_smoke=False):
         is_smoke,
         choices(recipe),
         batches(recipe),
+        strategies(recipe),
     )
     with made_once(recipe):
         call(getattr(training, name), record=record, chosen=chosen)

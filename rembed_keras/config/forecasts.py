@@ -1,6 +1,6 @@
 """What a recipe says that its run asks at its beginning: of the tasks that are read then how much their fine-tunings
-train on, so that a run can say how long all that is left will take, and which learning rates are chosen among; and of
-pre-trainings the batches that devices are to share.
+train on, so that a run can say how long all that is left will take, and which learning rates are chosen among; of
+pre-trainings the batches that devices are to share; and of stages that train their strategies.
 """
 
 import math
@@ -56,6 +56,12 @@ def batches(recipe: Recipe) -> dict[int, tuple[Any, Mapping[int, int], int]]:
         if all(isinstance(each, int) for each in (*by_step(rows).values(), shares)):
             found[number] = given.get("strategy", "one_device"), by_step(rows), shares
     return found
+
+
+def strategies(recipe: Recipe) -> dict[int, tuple[str, Any]]:
+    """What each stage that has a strategy is called, and its strategy, by the number of the stage."""
+    given = ((number, repr(stage)[1:], recipe.arguments(stage)) for number, stage in enumerate(stages(recipe)))
+    return {number: (name, own["strategy"]) for number, name, own in given if "strategy" in own}
 
 
 def _tasks(recipe):

@@ -49,6 +49,7 @@ class RunRecord:
         choices: learning rates that `evaluate` chooses among, by the number of the task, which must have data for it.
         batches: of each stage that pre-trains, by its number: its strategy, the rows of its batches by their first
             step, and its micro-batches; the devices must share them.
+        strategies: of each stage that has one, by its number: what it is called, and its strategy.
     """
 
     config: str
@@ -58,6 +59,7 @@ class RunRecord:
     is_smoke: bool = False
     choices: Mapping[int, Sequence[Rate]] = field(default_factory=dict)
     batches: Mapping[int, tuple[Strategy, Mapping[int, int], int]] = field(default_factory=dict)
+    strategies: Mapping[int, tuple[str, Strategy]] = field(default_factory=dict)
 
 
 def run(
@@ -84,7 +86,8 @@ def run(
 
     Raises:
         UserError: if the folder is of another recipe or of a smoke run, in use, or cannot be written; or there is no
-            data to choose a learning rate by, or a batch that devices cannot share evenly.
+            data to choose a learning rate by, a batch that devices cannot share evenly, or a stage that each of several
+            processes would train alone.
         Interrupted: if it was asked to stop.
         PeerLost: if a peer process is lost.
     """
@@ -101,6 +104,7 @@ def run(
                 begun = time.monotonic()
                 asked = range(len(stages)) if chosen is None else chosen
                 tokens = [_tokens(record, number, tasks) for number in asked]
+                _check_strategies(record, [number for number in asked if is_together(stages[number])], processes)
                 _check_batches(record, asked)
                 rehearse([stages[number] for number in asked], folder, processes.by_chief)
                 course = _Course(folder, stages)
@@ -140,6 +144,15 @@ def _check_batches(record, asked):
     """Checks that devices share the batches of pre-trainings to come: the text before them may take long to prepare."""
     for strategy, sizes, micro_batches in (record.batches[number] for number in asked if number in record.batches):
         check_shares(sizes, place(strategy, 0).replicas * micro_batches)
+
+
+def _check_strategies(record, shared, processes):
+    """Checks that processes which make one run make one training too: alone, each would train and write all of it."""
+    for name, strategy in (record.strategies[number] for number in shared if number in record.strategies):
+        if processes.count > 1 and join(strategy).count != processes.count:
+            raise UserError(
+                f"{name}.strategy is {strategy!r}, and {processes.count} processes make this run: bind it to %STRATEGY"
+            )
 
 
 def in_passing(stage: Callable) -> Callable:

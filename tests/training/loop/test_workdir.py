@@ -244,3 +244,24 @@ def test_in_passing_all_processes_work_in_the_folder_of_the_first(tmp_path, monk
     stage = in_passing(together(lambda workdir: folders.append(workdir.path.name)))
     run([stage], str(tmp_path / "of the second"), RunRecord("", str))
     assert {*folders} == {"of the first"}
+
+
+def test_a_stage_that_each_of_several_processes_would_train_alone_is_refused(tmp_path, monkeypatch):
+    first, trained = Processes(0, 2, put=lambda key, text: None, get=lambda key: ""), []
+
+    def finetune(workdir):
+        trained.append(workdir)
+
+    monkeypatch.setattr(
+        "rembed_keras.training.stages.run.join", lambda strategy: first if strategy == "multi_worker" else Processes()
+    )
+
+    def train(own, asked):
+        record = RunRecord("", str, strategies={0: ("training.finetune", own)})
+        run([asked], str(tmp_path / str(len(trained))), record, strategy="multi_worker")
+
+    train("one_device", finetune)  # the first alone does it
+    train("multi_worker", together(finetune))
+    with pytest.raises(UserError, match=r"finetune\.strategy is 'one_device', and 2 processes make this run"):
+        train("one_device", together(finetune))
+    assert len(trained) == 2
