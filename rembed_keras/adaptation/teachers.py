@@ -25,6 +25,7 @@ class Teacher:
     Attributes:
         head: its masked-LM head, once it is open, if whoever asks it `needs_head`.
         sha256: checksum of what is at its place, once it was opened from there.
+        strategy: the name of that under which it was opened from there; a stage under another opens it again.
 
     Raises:
         UserError: for what is neither.
@@ -40,6 +41,7 @@ class Teacher:
         self._encoder: Encoder | None = None
         self.head: MaskedLMHead | None = None
         self.sha256: str | None = None
+        self.strategy: str | None = None
         self.needs_head = False
         self._was_asked = False  # for a head, at its place
         if self.place is None:

@@ -46,11 +46,14 @@ def open_teachers(
     placement: Placement,
     is_packed: bool = False,
 ) -> None:
-    """Opens teachers that are not open yet; arguments and errors as of `with_teachers`."""
+    """Opens teachers that are not open yet, or are where a stage before was trained; arguments and errors as of
+    `with_teachers`."""
     for teacher in teachers:
-        if not teacher.is_open:
+        is_elsewhere = getattr(teacher, "strategy", None) not in (None, placement.name)
+        if not teacher.is_open or is_elsewhere:
             with placement.scope():
                 _open(teacher, tokenizer)
+            teacher.strategy = placement.name
         _check(teacher, tokenizer, sequence_length, is_packed)
 
 
