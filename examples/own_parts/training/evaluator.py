@@ -1,7 +1,8 @@
 """An evaluator: how much the rows of the input table point the same way, as those of small models do."""
 
-import keras
 import numpy as np
+
+from rembed_keras.training.loop.checkpoints import read
 
 
 class Anisotropy:
@@ -12,7 +13,7 @@ class Anisotropy:
 
     def evaluate(self, model, data) -> dict[str, float]:
         """Of the encoder's table, whatever it is trained on."""
-        table = keras.ops.convert_to_numpy(model.encoder.token_embedding.weights[0]).astype("float64")  # [V, E_in]
+        table = read(model.encoder.token_embedding.weights[0]).astype("float64")  # [V, E_in], of all processes
         units = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         count = len(units)
         pairs = np.sum(np.sum(units, axis=0) ** 2) - count  # of different rows

@@ -1,9 +1,16 @@
 """Evaluators of one's own: what they are given."""
 
-import keras
+from types import SimpleNamespace
 
+import keras
+import numpy as np
+import pytest
+
+from own_parts.training.evaluator import Anisotropy
+from rembed_keras.training.distributed import meshes
 from rembed_keras.training.distributed.strategies import place
 from rembed_keras.training.evaluators.evaluator import EvaluationData
+from rembed_keras.training.loop import checkpoints
 from rembed_keras.training.loop.evaluation import Evaluation
 from tests.training.evaluators.test_held_out_loss import compiled
 from tests.training.loop.test_evaluation import make_gdes
@@ -32,3 +39,11 @@ def test_what_is_made_once_is_of_its_owner_though_that_is_gone(held_out_corpus):
     assert [data.once(object(), lambda number=number: number) for number in range(9)] == [*range(9)]
     owner = object()
     assert [data.once(owner, lambda number=number: number) for number in (3, 4)] == [3, 3]
+
+
+def test_that_of_own_parts_asks_all_processes_for_a_table_that_may_be_spread_over_them(monkeypatch):
+    asked, rows = [], keras.Variable([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    monkeypatch.setattr(checkpoints, "whole", lambda value: asked.append(value) or meshes.whole(value))
+    model = SimpleNamespace(encoder=SimpleNamespace(token_embedding=SimpleNamespace(weights=[rows])))
+    assert Anisotropy().evaluate(model, None) == {"anisotropy": pytest.approx(1 / 3)}
+    np.testing.assert_array_equal([np.asarray(each) for each in asked], [np.asarray(rows)])
