@@ -16,6 +16,7 @@ from rembed_keras.errors import UserError
 
 Place: TypeAlias = Literal["after", "beside"]
 PLACES = get_args(Place)
+MODES = ("int8", "int4", "float8")  # in which layers can be quantized and read again
 LEARNING = (None, "float8")  # modes in which a step moves matrices: of float8 they are rounded where they are used
 HOSTING = ("int8", "float8")  # modes in which a projection can host changes: int4 has several numbers to a byte
 

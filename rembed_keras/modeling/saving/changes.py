@@ -15,7 +15,7 @@ import keras
 from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
-from rembed_keras.modeling.layers.sublayer import PLACES, changes_on, host_on
+from rembed_keras.modeling.layers.sublayer import MODES, PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
 
@@ -23,7 +23,6 @@ QUANTIZED = ("quantized", "quantizers")
 OF_LAYERS = (*QUANTIZED, "frozen")
 KEYS = ("adapters", "hosted", *OF_LAYERS)  # "adapters" is as version 0.1 said it
 CHANGED = "this encoder has LoRA, adapters or quantized layers: reallocate it before they are added"
-MODES = ("int8", "int4", "float8")
 USUAL = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}  # which Keras 3.10 has not
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 
 from rembed_keras import compat
-from rembed_keras.errors import UserError
-from rembed_keras.modeling.layers.sublayer import HOSTING, changes_on
+from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.layers.sublayer import HOSTING, MODES, changes_on
 
 
 class Retraced:
@@ -30,21 +30,26 @@ class Retraced:
         What can host nothing in that mode stays as it is, with a warning.
 
         Args:
-            mode: as in Keras.
+            mode: "int8", "int4" or "float8", as in Keras.
             config: as in Keras.
             filters: as in Keras.
             options: Keras's other ones.
+
+        Raises:
+            UserError: for another mode, which no file of a model could say; nothing is quantized then.
         """
+        wanted = getattr(config, "mode", None) if mode is None else mode
+        if wanted not in MODES:
+            raise UserError(f"quantize takes the modes {', '.join(MODES)}, and not {shortened(wanted)}")
         given = {key: each for key, each in {"config": config, "filters": filters}.items() if each is not None}
         super().quantize(mode, **given, **options)  # type: ignore[misc] # the model's
         given.pop("filters", None)
-        mode = config.mode if mode is None else mode
         hosts = [each for each in compat.layers_of(self) if changes_on(each) and each.quantization_mode is None]
         chosen = [layer for layer in hosts if _is_chosen(layer, filters)]
-        if chosen and mode not in HOSTING:
+        if chosen and wanted not in HOSTING:
             warnings.warn(
                 f"{len(chosen)} projections with {changes_on(chosen[0])[0].name} and the like stay as they are, which "
-                f"{mode} leaves no room for: take {' or '.join(HOSTING)}",
+                f"{wanted} leaves no room for: take {' or '.join(HOSTING)}",
                 stacklevel=2,
             )
             return

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rembed_keras.adaptation import Lora, tune
+from rembed_keras.compat import layers_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Tagger
 from rembed_keras.modeling.layers.adapters import insert_adapters
@@ -114,3 +115,14 @@ def test_keras_lora_that_was_folded_into_a_file_learns_again(form, tmp_path):
     np.testing.assert_allclose(forward(model, INPUTS), before, atol=1e-5)
     model.train_on_batch(INPUTS, np.array([0, 1]))
     assert keras.ops.any(last != 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["GPTQConfig", "AWQConfig"])
+def test_a_mode_that_a_file_could_not_say_is_refused_before_anything_is_quantized(kind):
+    if not hasattr(keras.quantizers, kind):
+        pytest.skip("this Keras has no such mode")
+    encoder = make_encoder(num_layers=1)
+    with pytest.raises(UserError, match=r"quantize takes the modes int8, int4, float8, and not '(gptq|awq)'"):
+        encoder.quantize(config=getattr(keras.quantizers, kind)(dataset=["a"], tokenizer=str.split))
+    assert {layer.quantization_mode for layer in layers_of(encoder, include_self=False)} == {None}
