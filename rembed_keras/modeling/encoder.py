@@ -27,7 +27,7 @@ from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
-from rembed_keras.modeling.saving.naming import dtypes_of_cut, settle_dtypes
+from rembed_keras.modeling.saving.naming import check_dtype, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.presets import clear, located_model, task_in
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.retracing import Retraced
@@ -89,8 +89,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
     `hidden_states`, a list of L + 1 arrays [B, S, D], the first being the projected embeddings.
 
     Raises:
-        ValueError: for a size that is not a positive integer, heads that do not divide the hidden width, or an unknown
-            option.
+        ValueError: for a size that is not a positive integer, heads that do not divide the hidden width, an unknown
+            option, or a dtype of quantized layers.
 
     >>> encoder = Encoder(1000, num_layers=2, num_heads=2, hidden_dim=32, intermediate_dim=64, input_embedding_dim=8)
     >>> ids = np.array([[2, 7, 8, 3, 0]])
@@ -156,6 +156,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         }
         check_encoder(config)
         self.block = block_of(config)
+        check_dtype(dtype)
         config |= described_kinds(config)
         self._arguments = config
         names: Counter = Counter()  # or parts without names would have other paths in an encoder that is made later

@@ -213,3 +213,13 @@ def test_dropout_is_off_when_predicting_and_on_when_training():
     np.testing.assert_array_equal(*(encoder.predict(inputs, verbose=0)["sequence_output"] for _ in range(2)))
     trained = [np.asarray(encoder(inputs, training=True)["sequence_output"]) for _ in range(2)]
     assert not np.array_equal(*trained)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", ["int8_from_mixed_bfloat16", "float8_from_float32", "int8"])
+def test_a_dtype_of_quantized_layers_is_refused(dtype, tmp_path):
+    with pytest.raises(UserError, match=f"dtype is '{dtype}'"):
+        Encoder(**SIZES, dtype=dtype)
+    Encoder(**SIZES).save_to_preset(str(tmp_path))
+    with pytest.raises(UserError, match=f"dtype is '{dtype}'"):
+        Classifier.from_preset(str(tmp_path), num_classes=2, dtype=dtype)

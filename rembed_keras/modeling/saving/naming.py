@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import keras
 
 from rembed_keras import compat
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.blocks.stack import attention_of, kind_numbers
 
+FLOATING = frozenset(("float64", "float32", "bfloat16", "float16"))  # what weights and products can be in
 SHARED = re.compile(r"(?<=/heads/shared_)\d+")
 
 
@@ -64,6 +66,35 @@ def path_in_block(path: str, number: int) -> str:
 def sublayers_of(block) -> tuple:
     """A block's attention and its feed-forward pair."""
     return block.attention, block.feed_forward
+
+
+def check_dtype(dtype) -> None:
+    """Refuses a dtype policy that no encoder is made in.
+
+    Args:
+        dtype: a policy, a name of one, or None for Keras's present one.
+
+    Raises:
+        UserError: for one that is not of floating point, or of quantized layers, which would begin as zeros.
+
+    >>> check_dtype("int8_from_float32")
+    Traceback (most recent call last):
+    rembed_keras.errors.UserError: dtype is 'int8_from_float32'; it must be of floating point, as 'float32' or \
+'mixed_bfloat16': for fewer bits call the model's quantize
+    """
+    name = getattr(keras.config.dtype_policy() if dtype is None else dtype, "name", dtype)
+    try:
+        given = keras.dtype_policies.get(dtype)
+        policy = getattr(given, "default_policy", given)  # of a map
+        is_quantized = getattr(policy, "quantization_mode", None) is not None
+        is_plain = not is_quantized and {policy.compute_dtype, policy.variable_dtype} <= FLOATING
+    except ValueError:  # Keras's, of a name that it does not know
+        is_plain = False
+    if not is_plain:
+        raise UserError(
+            f"dtype is {shortened(name)}; it must be of floating point, as 'float32' or 'mixed_bfloat16': for fewer "
+            "bits call the model's quantize"
+        )
 
 
 def settle_dtypes(layer) -> None:
