@@ -14,6 +14,7 @@ from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.modeling.blocks.stack import kept_arguments
 from tests.adaptation.test_tuning import INPUTS, LABELS, learn, make_model, moved, values
+from tests.modeling.forward import forward
 
 DISTANCES = "block_0/attention/heads/shared_0/embeddings"
 
@@ -161,3 +162,17 @@ def test_a_method_that_an_encoder_has_already_is_refused_by_its_arguments(sharin
     packed |= {"quantized": {"int4": ["block_2/attention/heads/query"]}}
     with pytest.raises(UserError, match=r"^block_2/attention/heads/query is in int4"):
         Lora(layers=[3]).check(packed)
+
+
+@pytest.mark.parametrize("places", [("beside", "after"), ("after", "beside")])
+def test_adapters_beside_and_after_have_their_own_weights_in_a_copy(places):
+    model = make_model()
+    tune(model, [Adapters(2, place=place) for place in places])
+    rng = np.random.default_rng(0)
+    for weight in model.encoder.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    encoder = model.encoder
+    copy = Encoder.from_config(encoder.get_config())
+    assert [weight.path for weight in copy.weights] == [weight.path for weight in encoder.weights]
+    copy.set_weights(encoder.get_weights())
+    np.testing.assert_allclose(*(forward(each, INPUTS)["pooled_output"] for each in (copy, encoder)), atol=1e-5)

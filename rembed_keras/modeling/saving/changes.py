@@ -57,9 +57,7 @@ def _hosted(encoder, without):
     met: set[int] = set(without)
     for i, block in enumerate(encoder.parts.blocks):
         for sublayer in sublayers_of(block):
-            places = {"after": sublayer.after, "beside": sublayer.beside}
-            places |= {name: changes_on(dense) for name, dense in sublayer.projections.items()}
-            for place, layers in places.items():
+            for place, layers in _places_of(sublayer).items():
                 own = [at for at, layer in enumerate(layers) if id(layer) in without]
                 for at, layer in enumerate(layers):
                     if id(layer) not in met:
@@ -69,6 +67,14 @@ def _hosted(encoder, without):
                         found.append({"block": i, "sublayer": sublayer.name, "place": place, "layer": kept})
                         found[-1] |= {"at": at} if own and own[0] < at else {}  # what is left out comes last when read
     return found
+
+
+def _places_of(sublayer):
+    """The layers that a sublayer hosts, by place; those after and beside it as their weights follow each other."""
+    taken = {id(layer): number for number, layer in enumerate(compat.layers_of(sublayer, recursive=False))}
+    places = [("after", sublayer.after), ("beside", sublayer.beside)]
+    places.sort(key=lambda place: [taken[id(layer)] for layer in place[1][:1]])
+    return dict(places) | {name: changes_on(dense) for name, dense in sublayer.projections.items()}
 
 
 def change_again(encoder, changes: dict) -> None:
