@@ -1,6 +1,7 @@
 """One text comes in many forms, and batches of texts in those that are preprocessed."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import keras
 import numpy as np
@@ -129,21 +130,41 @@ def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, maske
         assert "\n" not in str(why.value)  # and none of the texts
 
 
+KINDS_OF_DATA = ["tensorflow", "grain", "streams of grain"]
+
+
+def single_rows(of, columns):
+    """A data set of one row at a time."""
+    if of == "tensorflow":
+        return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(columns)
+    source = pytest.importorskip("grain").MapDataset.source(range(2))
+    one = source.map(lambda i: tuple(map(partial(_row, i), columns)) if isinstance(columns, tuple) else columns[i])
+    return one if of == "grain" else one.to_iter_dataset()
+
+
+def _row(i, column):
+    return {key: each[i] for key, each in column.items()} if isinstance(column, dict) else column[i]
+
+
 @pytest.mark.parametrize("loop", ["fit", "evaluate", "predict"])
-def test_a_data_set_without_batches_is_refused(loop, classifier):
-    batches = pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((TEXTS, [0, 1])).skip(2).batch(2)
+@pytest.mark.parametrize("of", KINDS_OF_DATA[:2])  # a stream knows no end
+def test_a_data_set_without_batches_is_refused(of, loop, classifier):
+    batches = (
+        single_rows(of, (TEXTS, [0, 1]))[2:].batch(2) if of == "grain" else single_rows(of, (TEXTS, [0, 1])).skip(2)
+    )
     with pytest.raises(UserError, match="the data set has no batches"):
         getattr(classifier, loop)(batches, verbose=0)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")  # Keras's, of any stream
 @pytest.mark.parametrize("is_tokenized", [False, True])
-def test_a_data_set_that_gives_one_text_at_a_time_is_predicted_for_and_not_learnt_from(is_tokenized, classifier):
-    data = pytest.importorskip("tensorflow").data.Dataset
-    single = data.from_tensor_slices((classifier.preprocessor(TEXTS) if is_tokenized else TEXTS, [0, 1]))
+@pytest.mark.parametrize("of", KINDS_OF_DATA)
+def test_a_data_set_that_gives_one_text_at_a_time_is_predicted_for_and_not_learnt_from(of, is_tokenized, classifier):
+    single = single_rows(of, (classifier.preprocessor(TEXTS) if is_tokenized else TEXTS, [0, 1]))
     for learn in (classifier.fit, classifier.evaluate, lambda x, **_: classifier.fit(TEXTS, [0, 1], validation_data=x)):
         with pytest.raises(UserError, match=r"end it with \.batch"):
             learn(single, verbose=0)
-    found = classifier.predict(data.from_tensor_slices(TEXTS), verbose=0)
+    found = classifier.predict(single_rows(of, TEXTS), verbose=0)
     np.testing.assert_allclose(found, classifier.predict(TEXTS, verbose=0), atol=1e-5)
 
 
@@ -215,7 +236,15 @@ class Loader:
         yield [*self.batch]
 
 
-@pytest.mark.parametrize("make", [Batches, generator, Loader])
+def loader_of_grain(batch):
+    grain = pytest.importorskip("grain")
+    columns = [[*zip(*each, strict=True)] if isinstance(each, tuple) else each for each in batch]
+    rows = [*zip(*columns, strict=True)]
+    sampler = grain.samplers.IndexSampler(2, shard_options=grain.sharding.NoSharding(), num_epochs=1, seed=0)
+    return grain.DataLoader(data_source=rows, sampler=sampler, operations=[grain.transforms.Batch(2)])
+
+
+@pytest.mark.parametrize("make", [Batches, generator, Loader, loader_of_grain])
 @pytest.mark.parametrize("batch", [(TEXTS, np.array([0, 1])), ((TEXTS, TEXTS), np.array([0, 1])), (np.array(TEXTS),)])
 def test_texts_of_generators_are_refused(make, batch, classifier):
     calls = (

@@ -13,7 +13,7 @@ NO_TOKENIZER = "there is no tokenizer: take a preset that has one, or set prepro
 ONE_COLUMN = "texts are one column, or a tuple of two: of a dict or a table give these, as table['text']"
 NO_BATCHES = (
     "texts come in lists, arrays and data sets of tf.data or Grain, and not from a generator or a PyDataset, nor from "
-    "PyTorch's DataLoader: make a data set of them, or preprocess what they give"
+    "PyTorch's or Grain's DataLoader: make a data set of them, or preprocess what they give"
 )
 
 
@@ -103,16 +103,21 @@ def is_in_memory(x: Any) -> bool:
 
 def is_dataset(x: object) -> bool:
     """Whether it is a data set of tf.data or Grain."""
-    return hasattr(x, "element_spec") or (type(x).__module__.split(".")[0] == "grain" and hasattr(x, "map"))
+    return hasattr(x, "element_spec") or (_is_of_grain(x) and hasattr(x, "map"))
+
+
+def _is_of_grain(x):
+    return type(x).__module__.split(".")[0] == "grain"
 
 
 def check_dataset(x: Any) -> None:
-    """Raises a UserError for a data set of tf.data that knows that it has no batches, or gives texts in columns.
+    """Raises a UserError for a data set that knows that it has no batches, or gives texts in columns, as tf.data's may.
 
     Each of these would be read as a row. Whatever else it is, nothing is checked.
     """
     cardinality = getattr(x, "cardinality", None)
-    if callable(cardinality) and int(cardinality()) == 0:
+    is_sized = _is_of_grain(x) and is_dataset(x) and hasattr(x, "__len__")
+    if (callable(cardinality) and int(cardinality()) == 0) or (is_sized and len(x) == 0):
         raise UserError("the data set has no batches")
     for part in keras.tree.flatten(getattr(x, "element_spec", None)):
         if are_texts(part) and (_rank(part) or 0) > 1 and part.shape[-1] != 1:
@@ -122,9 +127,11 @@ def check_dataset(x: Any) -> None:
 
 
 def check_batches(x: Any) -> None:
-    """Raises a UserError for a data set of tf.data that is empty, or gives one text with its label at a time."""
+    """Raises a UserError for a data set that is empty, or gives one text with its label at a time."""
     check_dataset(x)
     given = getattr(x, "element_spec", None)
+    if _is_of_grain(x) and is_dataset(x):
+        given = x[0] if hasattr(x, "__len__") else next(iter(x), None)  # to iterate over the former would read ahead
     if isinstance(given, tuple) and len(given) > 1 and _is_single(given[0]):
         raise UserError("the data set gives one text at a time and no batches of them: end it with .batch(32)")
 
@@ -133,18 +140,20 @@ def _is_single(given):
     """Whether what a data set gives is one text, or a row of token ids."""
     if is_tokenized(given):
         return _rank(given["token_ids"]) == 1
-    return any(_rank(part) == 0 for part in keras.tree.flatten(given) if are_texts(part))
+    parts = given if isinstance(given, tuple) else (given,)
+    return any(_rank(part) == 0 or isinstance(part, str | bytes) for part in parts if are_texts(part))
 
 
 def _rank(part):
-    return getattr(getattr(part, "shape", None), "rank", None)
+    shape = getattr(part, "shape", None)
+    return len(shape) if isinstance(shape, tuple) else getattr(shape, "rank", None)
 
 
 def without_texts(x: Any) -> Any:
     """What Keras takes batches from, of which the first is looked at.
 
     Args:
-        x: a generator, a PyDataset or PyTorch's DataLoader; whatever else it is, nothing is checked.
+        x: a generator, a PyDataset, or a DataLoader of PyTorch's or Grain's; whatever else it is, nothing is checked.
 
     Returns:
         The same; of a generator another, which gives the first batch again.
@@ -157,7 +166,7 @@ def without_texts(x: Any) -> Any:
         x = _again(first, x)
     elif isinstance(x, keras.utils.PyDataset) and x.num_batches != 0:
         first = x[0]
-    elif hasattr(x, "batch_sampler") and hasattr(x, "collate_fn"):
+    elif (hasattr(x, "batch_sampler") and hasattr(x, "collate_fn")) or _is_of_grain(x):
         first = next(iter(x), None)
     else:
         return x
