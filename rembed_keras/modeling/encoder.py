@@ -9,6 +9,7 @@ model (E_in 256, D 1152, 32 layers) is reproduced exactly.
 from collections import Counter
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -155,8 +156,8 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
             "input_embedding": input_embedding,
         }
         check_encoder(config)
-        self.block = block_of(config)
         check_dtype(dtype)
+        self.block = block_of(config)
         config |= described_kinds(config)
         self._arguments = config
         names: Counter = Counter()  # or parts without names would have other paths in an encoder that is made later
@@ -209,7 +210,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         return outputs
 
     @classmethod
-    def from_preset(cls, preset: str, load_weights: bool = True, **arguments) -> "Encoder":
+    def from_preset(cls, preset: str | Path, load_weights: bool = True, **arguments) -> "Encoder":
         """As keras-hub's, with the preset's tokenizer, if there is one, as a part of `preprocessor`.
 
         Of a model whose pre-training keeps some blocks, these: its `drop_heads()`. keras-hub's own `Backbone` has all.

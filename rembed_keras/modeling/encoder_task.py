@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -81,7 +82,7 @@ class EncoderTask(
         settle_dtypes(self)
 
     @classmethod
-    def from_preset(cls, preset: str, load_weights: bool = True, **arguments) -> keras.Model:
+    def from_preset(cls, preset: str | Path, load_weights: bool = True, **arguments) -> keras.Model:
         """As keras-hub's, which fails at a mixed policy's name unless a dtype is given; the encoder keeps its own.
 
         Args:

@@ -126,7 +126,7 @@ class TextPreprocessor(keras_hub.models.Preprocessor):
         return cls(**known)
 
     @classmethod
-    def from_preset(cls, preset: str, config_file: str = "preprocessor.json", **arguments):
+    def from_preset(cls, preset: str | Path, config_file: str = "preprocessor.json", **arguments):
         """As keras-hub's, which also opens presets with a bare tokenizer's file.
 
         Args:

@@ -238,7 +238,7 @@ class Tokenizer(keras_hub.tokenizers.Tokenizer):
         self._open(Path(dir_path) / self.file_assets[0])
 
     @classmethod
-    def from_preset(cls, preset: str, config_file: str = "tokenizer.json", **arguments) -> "Tokenizer":
+    def from_preset(cls, preset: str | Path, config_file: str = "tokenizer.json", **arguments) -> "Tokenizer":
         """As keras-hub's, which also opens presets with a bare tokenizer's file, as `rembed convert` once wrote them.
 
         Args:

@@ -70,6 +70,17 @@ def test_a_preset_replaces_the_one_that_its_folder_had(tokenizer, tmp_path):
         Classifier.from_preset(str(tmp_path))
 
 
+def test_a_preset_in_a_path_is_the_one_in_that_folder(tokenizer, lines, tmp_path):
+    encoder = make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(tokenizer, 16)
+    model, folder = Classifier(encoder, num_classes=2), tmp_path / "preset"
+    model.save_to_preset(folder)
+    again = Classifier.from_preset(folder)
+    np.testing.assert_allclose(forward(again, again.preprocessor(lines)), forward(model, again.preprocessor(lines)))
+    kinds = (Encoder, Tokenizer, TextClassifierPreprocessor)
+    assert [type(kind.from_preset(folder)) for kind in kinds] == [*kinds]
+
+
 def test_texts_of_a_pipeline_in_columns_are_no_rows_of_single_texts(tokenizer):
     if keras.config.backend() != "tensorflow":
         pytest.skip("pipelines of tf.data are TensorFlow's")

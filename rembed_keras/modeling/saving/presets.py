@@ -5,6 +5,7 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 """
 
 import itertools
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -82,7 +83,7 @@ def clear(folder: str) -> None:
     shutil.rmtree(place / "assets/tokenizer", ignore_errors=True)
 
 
-def located(preset: str) -> str:
+def located(preset: str | os.PathLike) -> str:
     """What keras-hub is asked for: the folder that is meant by a preset's name, see `folder_of`, or a handle.
 
     Raises:
@@ -93,7 +94,7 @@ def located(preset: str) -> str:
     rembed_keras.errors.UserError: there is no preset 'rembed_smal': it is no folder, and no handle such as \
 hf://user/model; with the package comes rembed_small; did you mean rembed_small?
     """
-    known = names()
+    known, preset = names(), os.fspath(preset) if isinstance(preset, os.PathLike) else preset  # keras-hub takes no path
     if preset in known:  # not by that name, which keras-hub would look up before it looks for a folder
         return str(folder_of(preset).absolute())
     if not isinstance(preset, str) or "://" in preset or Path(preset).is_dir():
@@ -105,7 +106,7 @@ hf://user/model; with the package comes rembed_small; did you mean rembed_small?
     )
 
 
-def located_model(preset: str) -> str:
+def located_model(preset: str | os.PathLike) -> str:
     """As `located`, of a model.
 
     Raises:
