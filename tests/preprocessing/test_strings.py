@@ -149,9 +149,7 @@ def _row(i, column):
 @pytest.mark.parametrize("loop", ["fit", "evaluate", "predict"])
 @pytest.mark.parametrize("of", KINDS_OF_DATA[:2])  # a stream knows no end
 def test_a_data_set_without_batches_is_refused(of, loop, classifier):
-    batches = (
-        single_rows(of, (TEXTS, [0, 1]))[2:].batch(2) if of == "grain" else single_rows(of, (TEXTS, [0, 1])).skip(2)
-    )
+    batches = single_rows(of, (TEXTS, [0, 1]))[2:] if of == "grain" else single_rows(of, (TEXTS, [0, 1])).skip(2)
     with pytest.raises(UserError, match="the data set has no batches"):
         getattr(classifier, loop)(batches, verbose=0)
 
