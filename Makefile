@@ -90,7 +90,7 @@ QUICK := tests/test_compat.py tests/data/tokenizers tests/modeling/saving tests/
   tests/interop/test_convert.py tests/interop/test_pieces.py tests/interop/test_format_0_1.py
 # other releases warn of other things than those that pyproject.toml knows
 OTHER := -m 'not slow' -W default --disable-warnings
-# data sets of Grain with labels in `fit`, which keras-hub 0.21 does not take
+# data sets of Grain with labels in `fit`, and its streams, which keras-hub 0.21 does not take
 OLD := -k 'not batches_of_grain'
 TOOLS := 'pytest>=9.2,<10' 'pytest-xdist>=3.8.0,<4' 'hypothesis>=6.170,<7'
 OLDEST_PYTHON ?= $(PYTHON)

@@ -130,7 +130,7 @@ def test_names_of_columns_are_not_read_as_texts(make, encoder, classifier, maske
         assert "\n" not in str(why.value)  # and none of the texts
 
 
-KINDS_OF_DATA = ["tensorflow", "grain", "streams of grain"]
+KINDS_OF_DATA = ["tensorflow", "grain", pytest.param("streams of grain", id="stream_batches_of_grain")]
 
 
 def single_rows(of, columns):
