@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rembed_keras.adaptation.terms.mini_lm import check_attention, check_heads
+from rembed_keras.adaptation.terms.mini_lm import check_relations
 from rembed_keras.errors import UserError, is_within, shortened
 from rembed_keras.modeling.cost import Config, Entry, inner_dim
 from rembed_keras.modeling.encoder_cost import reached_entries
@@ -65,8 +65,7 @@ def check_compared(config: Mapping[str, Any], student: Config, teacher: Config) 
         widths = f"width {teacher['hidden_dim']} and the maps lead to {width}"
         raise UserError(f"the teacher of {name} is of {widths}: set teacher_dim")
     if config.get("relations", 1.0):
-        check_attention("relations", student, teacher)
-        check_heads("relations", config.get("relation_heads"), student, teacher)
+        check_relations("relations", config.get("relation_heads"), student, teacher)
 
 
 def distillation_entries(config: Config, sequence_length: int, mask_rate: float) -> list[Entry]:

@@ -83,8 +83,7 @@ class MiniLM(Term):
             _check_full(self.name, who, kind, hasattr(sublayer, "queries_keys_values"))
 
     def check_compared(self, student: Config, teacher: Config) -> None:
-        check_attention(self.name, student, teacher, self.teacher_layer)
-        check_heads(self.name, self.relation_heads, student, teacher)
+        check_relations(self.name, self.relation_heads, student, teacher, self.teacher_layer)
 
     def loss(self, model, batch: tuple, outputs: Any):
         note = model.reading.note.value
@@ -167,43 +166,31 @@ def divergence(teacher, student, documents):
     return ops.divide_no_nan(ops.sum(ops.mean(nats, axis=1) * is_real, axis=1), ops.sum(is_real, axis=1))
 
 
-def check_heads(name: str, count: int | None, student: Config, teacher: Config) -> None:
-    """Checks that the heads of two encoders can be compared.
+def check_relations(name: str, count: int | None, student: Config, teacher: Config, teacher_layer: int = -1) -> None:
+    """Checks that the attention of an encoder's last block can be compared with that of a block of its teacher.
 
     Args:
         name: of what compares them, for messages.
         count: into how many heads both are cut; None for those that they have.
         student: the arguments of one.
         teacher: those of the other.
-
-    Raises:
-        UserError: if they cannot.
-    """
-    if count is None and student["num_heads"] != teacher["num_heads"]:
-        heads = f"{student['num_heads']} heads and the teacher {teacher['num_heads']}"
-        raise UserError(f"the student has {heads}: bind relation_heads of {name}")
-    for who, config in (("student", student), ("teacher", teacher)):
-        if count is not None and inner_dim(config) % count:
-            raise UserError(f"relation_heads of {name} is {count}, which does not divide the {who}'s heads' width")
-
-
-def check_attention(name: str, student: Config, teacher: Config, teacher_layer: int = -1) -> None:
-    """Checks that the attention of the last block of an encoder can be compared with that of a block of its teacher.
-
-    Args:
-        name: as of `check_heads`.
-        student: the arguments of one.
-        teacher: those of the other.
         teacher_layer: which block of the teacher.
 
     Raises:
-        UserError: if it cannot, or there is no such block.
+        UserError: if it cannot, for its kind or its heads, or there is no such block.
     """
     layers = teacher["num_layers"]
     if not -layers <= teacher_layer < layers:
         raise UserError(f"teacher_layer of {name} is {teacher_layer}; the teacher has {layers} blocks")
-    for who, config, layer in (("student", student, -1), ("teacher", teacher, teacher_layer)):
+    blocks = ("student", student, -1), ("teacher", teacher, teacher_layer)
+    for who, config, layer in blocks:
         _check_full(name, who, attention_of(config)[layer])
+    if count is None and student["num_heads"] != teacher["num_heads"]:
+        heads = f"{student['num_heads']} heads and the teacher {teacher['num_heads']}"
+        raise UserError(f"the student has {heads}: bind relation_heads of {name}")
+    for who, config, _ in blocks:
+        if count is not None and inner_dim(config) % count:
+            raise UserError(f"relation_heads of {name} is {count}, which does not divide the {who}'s heads' width")
 
 
 def _check_full(name, who, kind, can_compare=True):
