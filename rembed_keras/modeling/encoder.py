@@ -29,8 +29,8 @@ from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import check_dtype, dtypes_of_cut, settle_dtypes
-from rembed_keras.modeling.saving.presets import clear, located_model, task_in
 from rembed_keras.modeling.saving.presets import described as described_presets
+from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
@@ -238,10 +238,10 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
         """As keras-hub's, with the tokenizer of `preprocessor`, if there is one, in place of an earlier preset."""
-        clear(preset_dir)
-        super().save_to_preset(preset_dir, max_shard_size)
-        if self.preprocessor is not None:
-            self.preprocessor.tokenizer.save_to_preset(preset_dir)
+        with replacing(preset_dir) as folder:
+            super().save_to_preset(folder, max_shard_size)
+            if self.preprocessor is not None:
+                self.preprocessor.tokenizer.save_to_preset(folder)
 
     @property
     def arguments(self) -> dict:

@@ -26,7 +26,7 @@ from rembed_keras.modeling.saving.configuration import class_named, know_classes
 from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
-from rembed_keras.modeling.saving.presets import clear, located_model, task_in
+from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
@@ -134,8 +134,8 @@ class EncoderTask(
 
     def save_to_preset(self, preset_dir: str, max_shard_size: float = 10) -> None:
         """As keras-hub's, with a preprocessor or without; an earlier preset there is replaced."""
-        clear(preset_dir)
-        compat.save_task(self, preset_dir, max_shard_size)
+        with replacing(preset_dir) as folder:
+            compat.save_task(self, folder, max_shard_size)
 
     def compile_from_config(self, config: dict) -> None:
         """As Keras's, which leaves models aside that have a `compile` of their own."""

@@ -1,6 +1,10 @@
 """Task models and objectives take an encoder as we call it and as keras-hub does."""
 
+import errno
 import inspect
+import itertools
+import os
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -215,3 +219,26 @@ def test_a_preset_in_the_place_of_another_has_its_own_weights_alone(sizes, tmp_p
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (read.token_embedding.embeddings, tables[1])))
     assert all((path / "model.weights.h5").exists() is (sizes[1] == 10) for path in tmp_path.iterdir())
     assert all((path / "model.weights.json").exists() is (sizes[1] != 10) for path in tmp_path.iterdir())
+
+
+@pytest.mark.any_backend
+def test_a_preset_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, monkeypatch):
+    model, place, none = Classifier(make_encoder(num_layers=1), 3), tmp_path / "preset", tmp_path / "none"
+    model.save_to_preset(place)
+    (place / "notes.txt").write_text("of whoever trained it")
+    files = {file: file.stat().st_mtime_ns for file in place.rglob("*") if file.is_file()}
+
+    def save_weights(encoder, path, **_):
+        Path(path).write_text("the half of them")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    other = Classifier(make_encoder(num_layers=2), 4)
+    with monkeypatch.context() as full:
+        full.setattr(Encoder, "save_weights", save_weights)
+        for failing, folder in itertools.product((other, other.encoder), (place, none)):
+            with pytest.raises(OSError, match="No space left"):
+                failing.save_to_preset(folder)
+    assert {file: file.stat().st_mtime_ns for file in place.rglob("*") if file.is_file()} == files
+    assert [*tmp_path.iterdir()] == [place]
+    other.save_to_preset(place)
+    assert Classifier.from_preset(place).num_classes == 4 and files.keys() == set(place.rglob("*.*"))

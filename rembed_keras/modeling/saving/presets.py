@@ -4,10 +4,13 @@ Each is a folder of package data, as `rembed pack` writes it. Modeling looks her
 `from_preset`, so that a misspelled one is answered at once, and not by a download that fails.
 """
 
+import contextlib
 import itertools
 import os
 import shlex
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rembed_keras import compat
@@ -68,12 +71,31 @@ def task_in(preset: str) -> dict:
         raise UserError(f"{preset}/{TASK} describes no model") from None
 
 
-def clear(folder: str) -> None:
-    """Removes what an earlier preset in a folder has, which would be taken for the next one's.
+@contextlib.contextmanager
+def replacing(folder: str | os.PathLike) -> Iterator[str]:
+    """A temporary folder for a preset, whose files then take the place of an earlier preset's in `folder`.
 
-    keras-hub has a task's encoder saved when the task's own files are there: these are of no earlier one.
+    So what cannot be written whole, as on a full disk, leaves the earlier preset as it is. It is within `folder`, which
+    may be another file system than what is around it.
     """
     place = Path(folder)
+    is_new = not place.exists()
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".writing-") as writing:
+            yield writing
+            _clear(place)
+            files = [file.relative_to(writing) for file in Path(writing).rglob("*") if file.is_file()]
+            for file in sorted(files, key=lambda file: file == Path(CONFIG)):  # it makes a preset of the others
+                (place / file).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(writing / file, place / file)
+    finally:
+        if is_new and not any(place.iterdir()):
+            place.rmdir()
+
+
+def _clear(place):
+    """Removes what an earlier preset in a folder has, which would be taken for the next one's."""
     if not (place / CONFIG).is_file() or '"registered_name"' not in (place / CONFIG).read_text(encoding="utf-8"):
         return
     for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json"):
