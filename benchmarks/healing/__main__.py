@@ -5,8 +5,9 @@ its table, and healed by each recipe of recipes/reallocate for some minutes; bes
 trained from scratch. Each is held against SOURCE: the mean cosine of mean-pooled sentence vectors, on paragraphs of the
 help that nothing was trained on and on the Universal Declaration, and a linear probe of topics in English. Text is the
 embedded help, in English or in more languages; with more and English, each sentence of the Declaration is to find its
-translation too, from English and into it. What is in FOLDER already is not done again; what was measured otherwise, or
-of another SOURCE, belongs in a FOLDER of its own. Writes FOLDER/healing.json, healing.md and healing.png.
+translation too, from English and into it; in one language, each half of a paragraph of the help is to find the other.
+What is in FOLDER already is not done again; what was measured otherwise, or of another SOURCE, belongs in a FOLDER of
+its own. Writes FOLDER/healing.json, healing.md and healing.png.
 
 Minutes become steps by the time of a step on this machine, which is measured once: so a run is repeatable, and a busy
 machine gives no less training. `--steps 20` says the steps instead.
@@ -107,7 +108,7 @@ def table(rows: list[dict]) -> str:
         groups.setdefault((row["width"], row["start"], row["recipe"], row["steps"], row["kept"]), []).append(row)
     for (width, start, recipe, steps, kept), own in groups.items():
         seeds = len(own) if recipe else "-"
-        cells = [_mean([row[name] for row in own]) for name in measures]
+        cells = [_mean([row[name] for row in own if name in row]) for name in measures]
         lines.append(
             f"| {width} | {start} | {recipe or '-'} | {steps} | {seeds} | {kept / 1e6:.1f}M | {' | '.join(cells)} |"
         )
@@ -115,6 +116,8 @@ def table(rows: list[dict]) -> str:
 
 
 def _mean(values):
+    if not values:
+        return "-"
     spread = f" ±{np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
     return f"{np.mean(values):.3f}{spread}"
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 LENGTH = 128  # tokens that are read of a paragraph
 TOGETHER = 50  # paragraphs
+WORDS = 8  # of a paragraph of which one half can be found by the other
 
 
 def paragraphs(path: Path) -> list[str]:
@@ -25,6 +26,24 @@ def labelled(path: Path, count: int) -> list[tuple[str, str]]:
     return [(row[text], row[label]) for row in rows[1 : count + 1]]
 
 
+def halves(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Each paragraph's words in two parts, of which one is to find the other among those of all paragraphs.
+
+    It needs no labels and no second language: the inverse cloze task of Lee et al. (2019), with halves for sentences.
+    What is shorter than `WORDS` says too little.
+    """
+    long = [words for words in map(str.split, lines) if len(words) >= WORDS]
+    first = [" ".join(words[: len(words) // 2]) for words in long]
+    return first, [" ".join(words[len(words) // 2 :]) for words in long]
+
+
+def precision(pairs: list) -> float:
+    """Precision@1 in both directions, the mean over pairs of vectors whose rows belong together."""
+    from rembed_keras.tasks.retrieval.parallel_text import precision_at_1
+
+    return float(np.mean([precision_at_1(*pair) for pair in pairs]))
+
+
 class Yardstick:
     """What an encoder is measured by, against the one that it was made of.
 
@@ -32,7 +51,7 @@ class Yardstick:
         source: the folder of that.
         texts: sentences by name.
         parallel: sentences that are compared too, as "declaration"; those of several languages are to find each other,
-            from the pivot's and into them, if it is one of them.
+            from the pivot's and into them, if it is one of them. Of one language, the halves of each of `texts` are to.
         examples: of the topics, to fit the probe on; a third of them chooses its strength, and as many test it.
     """
 
@@ -40,6 +59,7 @@ class Yardstick:
         from rembed_keras.data import sample
 
         self.parallel = parallel
+        self.halves = halves([line for lines in texts.values() for line in lines])
         self.texts = texts | {"declaration": [line for lines in parallel.lines.values() for line in lines if line]}
         folder = sample.topics_folder()
         self.topics = [
@@ -75,27 +95,25 @@ class Yardstick:
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
     def measure(self, folder: Path) -> dict[str, float]:
-        """The cosines by text, the probe's accuracy, and precision@1 of retrieval where there are several languages."""
+        """The cosines by text, precision@1 of retrieval where there is something to find, and the probe's accuracy."""
         from rembed_keras.analysis.layers.probing import fit_probe
 
         vectors = {name: self.vectors(folder, lines) for name, lines in self.texts.items()}
         found = {name: float(np.mean(np.sum(own * self.wanted[name], axis=1))) for name, own in vectors.items()}
-        if self.parallel.languages and self.parallel.pivot in self.parallel.lines:
-            found["retrieval"] = self.retrieval(vectors["declaration"])
+        if len(self.parallel.lines) == 1:
+            found["retrieval"] = precision([[self.vectors(folder, half) for half in self.halves]])
+        elif self.parallel.pivot in self.parallel.lines:
+            found["retrieval"] = precision(self.translations(vectors["declaration"]))
         features = [self.vectors(folder, [text for text, _ in rows]) for rows in self.topics]
         labels = [np.array([self.labels.index(label) for _, label in rows]) for rows in self.topics]
         probe = fit_probe(features[0], labels[0], (features[1], labels[1]), inverse_strengths=(0.01, 0.1, 1.0))
         return found | {"topics": probe.accuracy(features[2], labels[2])}
 
-    def retrieval(self, vectors: np.ndarray) -> float:
-        """Precision@1 in both directions, the mean over languages, of the parallel sentences that are there."""
-        from rembed_keras.tasks.retrieval.parallel_text import precision_at_1
-
+    def translations(self, vectors: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The pivot's vectors and another language's, by language, of the parallel sentences that are there."""
         there = np.array([[bool(line) for line in lines] for lines in self.parallel.lines.values()])
         whole = np.zeros((*there.shape, vectors.shape[1]))  # [languages, lines, D]
         whole[there] = vectors
-        own, found = dict(zip(self.parallel.lines, whole, strict=True)), []
-        for language in self.parallel.languages:
-            rows = self.parallel.pairs(language)
-            found.append(precision_at_1(own[self.parallel.pivot][rows], own[language][rows]))
-        return float(np.mean(found))
+        own = dict(zip(self.parallel.lines, whole, strict=True))
+        pairs = {language: self.parallel.pairs(language) for language in self.parallel.languages}
+        return [(own[self.parallel.pivot][rows], own[language][rows]) for language, rows in pairs.items()]

@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from benchmarks.compare import SHAPES, main
 from benchmarks.healing import __main__ as healing
+from benchmarks.healing import yardstick
 
 
 @pytest.fixture
@@ -41,6 +43,14 @@ def test_languages_that_are_not_there_and_too_few_sentences_are_refused(asked):
         healing.chosen_languages(asked("one", "--languages", "de", "en", "--sentences", "1"), ["de", "en"])
 
 
+def test_in_one_language_halves_of_paragraphs_are_to_find_each_other():
+    lines = ["To open a file choose Open", "The Basic IDE has a window of its own for each module"]
+    assert yardstick.halves(lines) == (["The Basic IDE has a window"], ["of its own for each module"])
+    rows = np.eye(4)
+    assert yardstick.precision([(rows, rows)]) == 1
+    assert yardstick.precision([(rows, rows), (rows, rows[::-1])]) == 0.5
+
+
 def test_every_shape_can_be_compared(tmp_path, monkeypatch):
     steps = []
     monkeypatch.setattr("benchmarks.compare.run", lambda case, count: steps.append(count) or {"error": "not run"})
@@ -60,4 +70,9 @@ def test_what_has_a_row_is_not_measured_again_though_its_folder_is_gone(tmp_path
     assert results.rows == rows
     assert healing.table(rows).splitlines()[2:] == [
         "| 32 | scratch | heal_mlm | 9 | 2 | 2.0M | 0.550 ±0.071 | 0.250 ±0.000 |"
+    ]
+    later = [rows[0] | {"width": 64, "retrieval": 0.75}, *rows]  # measured before there was retrieval
+    assert healing.table(later).splitlines()[2:] == [
+        "| 64 | scratch | heal_mlm | 9 | 1 | 2.0M | 0.500 | 0.750 | 0.250 |",
+        "| 32 | scratch | heal_mlm | 9 | 2 | 2.0M | 0.550 ±0.071 | - | 0.250 ±0.000 |",
     ]
