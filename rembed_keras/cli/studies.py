@@ -125,12 +125,24 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _link(run) -> None:
-    """Makes a run's corpus the one that it shares, unless it has one."""
+    """Makes a run's corpus the one that it shares, unless it has one.
+
+    A link that a study has made may lead to another, as of an arm that was changed before it had learnt anything.
+    """
     own = run.folder / "corpus"
-    if run.corpus is None or own.exists() or own.is_symlink():
+    if run.corpus is None or (own.exists() and not own.is_symlink()):
         return
     run.folder.mkdir(parents=True, exist_ok=True)
-    own.symlink_to(os.path.relpath(run.corpus, run.folder))
+    link = os.path.relpath(run.corpus, run.folder)
+    if (run.folder / link).resolve() != run.corpus.resolve():  # the folder is elsewhere, and a link leads there
+        link = os.path.relpath(run.corpus.resolve(), run.folder.resolve())
+    if own.is_symlink():
+        from rembed_keras.training.loop.same_recipe import has_learnt
+
+        if own.readlink().parts[-3:-2] != (run.corpus.parts[-3],) or has_learnt(run.folder):
+            return
+        own.unlink()
+    own.symlink_to(link)
 
 
 def _drawn(record: Mapping) -> str:

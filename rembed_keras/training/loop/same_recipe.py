@@ -51,7 +51,7 @@ def refuse_another_recipe(folder: Path, config: str, takes_other_precision: bool
     Raises:
         UserError: naming the first binding that differs, or the first module that is imported under one name.
     """
-    if not _has_learnt(folder):
+    if not has_learnt(folder):
         return
     differs = _difference(folder, config, PRECISION if takes_other_precision else set())
     if differs is not None:
@@ -68,14 +68,15 @@ def forget_another_recipe(folder: Path, config: str) -> None:
         folder: the run's, in which nothing was learnt if it is of another recipe; see `refuse_another_recipe`.
         config: the resolved recipe, a gin text.
     """
-    if not _has_learnt(folder) and _difference(folder, config, set()) is not None:
+    if not has_learnt(folder) and _difference(folder, config, set()) is not None:
         for name in BEFORE:
             (folder / name).unlink(missing_ok=True)
         for name in ("finetuned", "tensorboard"):
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _has_learnt(folder):
+def has_learnt(folder: Path) -> bool:
+    """Whether anything was learnt in a run's folder, which then stays that of its recipe."""
     return any(True for pattern in LEARNT for _ in folder.glob(pattern))
 
 

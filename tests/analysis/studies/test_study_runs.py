@@ -256,3 +256,22 @@ def test_commands_that_are_shown_can_be_typed(study, command, tmp_path):
     assert shown.splitlines()[-1] == f"tensorboard --logdir '{folder}'"
     code, shown, _ = command("solve", "--kept", "9M", "--vocabulary", "900", "--out", "my own.gin", cwd=tmp_path)
     assert code == 0 and shown.splitlines()[-1].endswith("see rembed inspect 'my own.gin'")
+
+
+def test_an_arm_that_was_changed_has_another_corpus_unless_it_has_learnt_of_that(study, tmp_path):
+    link = tmp_path / "study/runs/one-seed0/corpus"
+    found = []
+    for knobs in ([], ["VOCABULARY_SIZE=4000"], []):
+        assert study("--list", "SEEDS=(0,)", *knobs)[0] == 0
+        found.append(link.readlink())
+        if knobs:
+            (link.parent / "checkpoints/step-00000001").mkdir(parents=True)
+    assert found[0] != found[1] == found[2]
+
+
+def test_runs_that_a_link_has_elsewhere_find_their_corpus(study, tmp_path):
+    (tmp_path / "large/disk").mkdir(parents=True)
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/runs").symlink_to(tmp_path / "large/disk")
+    code, _, said = study("SEEDS=(0,)")
+    assert code == 0, said
