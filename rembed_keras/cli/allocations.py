@@ -10,6 +10,7 @@ import click
 from rembed_keras.cli.options import (
     FILLED,
     OWN_CLASSES,
+    PLACE,
     POSITIVE,
     WHOLE,
     check_file,
@@ -65,7 +66,7 @@ class Span(click.ParamType):
 @click.option("--kept", type=Amount(), required=True, help="Maximum parameters of the encoder, for example 278M.")
 @click.option("--vocabulary", type=Amount(), help="Vocabulary size, V; needed without --from.")
 @click.option(
-    "--from", "source", type=FILLED, metavar="SOURCE", help="Propose what to make of this trained encoder instead."
+    "--from", "source", type=PLACE, metavar="SOURCE", help="Propose what to make of this trained encoder instead."
 )
 @click.option("--total", type=Amount(), help="Maximum parameters in pre-training; 1.73 times --kept by default.")
 @click.option(
@@ -76,7 +77,7 @@ class Span(click.ParamType):
 @click.option("--sequence-length", type=WHOLE, default=512, show_default=True, help="Tokens of the longest text.")
 @click.option("--block", type=click.Choice(blocks.__all__), default="PostNorm", show_default=True, help="Block.")
 @click.option("--show", type=WHOLE, default=8, show_default=True, help="How many proposals to show.")
-@click.option("--out", type=FILLED, metavar="FILE", help="Write the best one as a gin recipe.")
+@click.option("--out", type=PLACE, metavar="FILE", help="Write the best one as a gin recipe.")
 @OWN_CLASSES
 def solve(
     kept, vocabulary, source, total, e_in, aspect, max_latency, sequence_length, block, show, out, allow_import

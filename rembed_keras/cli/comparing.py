@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT
+from rembed_keras.cli.options import ALLOW_IMPORT, PLACE
 from rembed_keras.errors import UserError
 
 ROOM = (40, 17, 17)  # of the cells of a row that fits into 80 columns whatever the others are
 
 
 @click.command()
-@click.argument("one", metavar="A")
-@click.argument("other", metavar="B")
+@click.argument("one", type=PLACE, metavar="A")
+@click.argument("other", type=PLACE, metavar="B")
 @ALLOW_IMPORT
 def diff(one: str, other: str, allow_import: tuple[str, ...]) -> None:
     """Show how two runs or recipes differ.

@@ -50,12 +50,21 @@ def recipes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
         str(path.relative_to(root)) for root in (PACKAGE.parent, PACKAGE) for path in root.glob("recipes/**/*.gin")
     }
     own = [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
-    return own if own and incomplete else [CompletionItem(incomplete, type="file"), *own]
+    return own if own and incomplete else [*files(incomplete), *own]
+
+
+def files(incomplete: str) -> list[CompletionItem]:
+    """Files and folders, as the shell completes them."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def knobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The knobs of the recipe that is named, those that are given already left out."""
-    given = {each.partition("=")[0] for each in ctx.params.get(parameter.name or "") or ()}
+    """The knobs of the recipe that is named, those that are given already left out; where bash is at the value of one,
+    which it takes for a word after the word =, files."""
+    words = ctx.params.get(parameter.name or "") or ()
+    if words and (words[-1] == "=" or ("=" not in words[-1] and words[-2:-1] != ("=",))):
+        return files(incomplete)
+    given = {each.partition("=")[0] for each in words}
     found = [(name, about) for name, about in _knobs(ctx.params) if name not in given]
     return [CompletionItem(f"{name}=", help=about) for name, about in found if f"{name}=".startswith(incomplete)]
 

@@ -8,20 +8,20 @@ import time
 
 import click
 
-from rembed_keras.cli.options import ALLOW_IMPORT, CODES, FILLED, KNOBS, RECIPE, WHOLE, is_given
+from rembed_keras.cli.options import ALLOW_IMPORT, CODES, FILLED, KNOBS, PLACE, RECIPE, WHOLE, is_given
 from rembed_keras.errors import UserError
 
 
 @click.command()
-@click.argument("source")
-@click.argument("out_dir")
+@click.argument("source", type=PLACE)
+@click.argument("out_dir", type=PLACE)
 @click.option("--languages", type=CODES, metavar="LIST", help="Read these languages of a folder alone, such as en,de.")
 @click.option(
     "--vocabulary-size", type=WHOLE, default=8000, show_default=True, help="Number of pieces of the tokenizer to train."
 )
 @click.option(
     "--tokenizer",
-    type=FILLED,
+    type=PLACE,
     metavar="FILE",
     help="A SentencePiece model, tokenizer.json or vocab.txt to use instead of training one.",
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rembed_keras.cli.options import FILLED, OWN_CLASSES, import_own_classes, is_given, write_beside
+from rembed_keras.cli.options import FILLED, OWN_CLASSES, PLACE, import_own_classes, is_given, write_beside
 from rembed_keras.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ READ_BY = {"share": "slerp", "density": "ties", "base": "ties", "development": "
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.argument("target")
+@click.argument("sources", type=PLACE, nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("target", type=PLACE)
 @click.option("--how", type=click.Choice(HOWS), default="average", show_default=True, help="How weights are merged.")
-@click.option("--base", type=FILLED, metavar="SOURCE", help="With ties: the model that all were trained from.")
+@click.option("--base", type=PLACE, metavar="SOURCE", help="With ties: the model that all were trained from.")
 @click.option("--share", type=float, default=0.5, show_default=True, help="With slerp: how far to go to the second.")
 @click.option("--density", type=float, default=0.2, show_default=True, help="With ties: share of changes that stay.")
 @click.option(
     "--development",
-    type=FILLED,
+    type=PLACE,
     metavar="TEXT_DIR",
     help="With greedy: <language>.txt parallel by line; the score is the mean precision@1 of bitext retrieval.",
 )

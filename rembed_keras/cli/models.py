@@ -8,6 +8,7 @@ from rembed_keras.cli.options import (
     CODES,
     FILLED,
     OWN_CLASSES,
+    PLACE,
     SOURCE_FORMATS,
     TARGET_FORMATS,
     TARGET_KINDS,
@@ -20,11 +21,11 @@ from rembed_keras.modeling.sizes import KEEP, Keep
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--from", "source_kind", required=True, type=SOURCE_FORMATS, help="Format of SOURCE.")
 @click.option("--to", "target_kind", required=True, type=TARGET_FORMATS, help="Format of TARGET, a new folder.")
-@click.option("--tokenizer", type=FILLED, metavar="MODEL", help="Tokenizer to store with it; the source's by default.")
+@click.option("--tokenizer", type=PLACE, metavar="MODEL", help="Tokenizer to store with it; the source's by default.")
 @click.option("--task", type=FILLED, metavar="NAME", help="With --from run: the model that was fine-tuned for a task.")
 @click.option(
     "--family",
@@ -108,10 +109,10 @@ def _push(target, kind, name, is_dry):
 
 
 @click.command()
-@click.argument("run")
-@click.argument("target")
+@click.argument("run", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option(
-    "--licence", type=FILLED, metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph."
+    "--licence", type=PLACE, metavar="FILE", help="Of the text; it goes along, and the card says its first paragraph."
 )
 @OWN_CLASSES
 def pack(run: str, target: str, licence: str | None, allow_import: tuple[str, ...]) -> None:
@@ -153,13 +154,13 @@ def _text_of(path):
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option(
     "--text",
     "text_dir",
     required=True,
-    type=FILLED,
+    type=PLACE,
     metavar="TEXT_DIR",
     help="Text to keep the pieces of, as `prepare` reads it.",
 )
@@ -198,10 +199,10 @@ def trim(
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option(
-    "--pieces", required=True, type=FILLED, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space."
+    "--pieces", required=True, type=PLACE, metavar="FILE", help="Pieces to add, one a line, UTF-8, U+2581 for a space."
 )
 @OWN_CLASSES
 def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...]) -> None:
@@ -227,24 +228,20 @@ def extend(source: str, target: str, pieces: str, allow_import: tuple[str, ...])
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.option("--input-embedding-dim", type=WHOLE, help="E_in, the width of the new input table.")
 @click.option("--num-layers", type=WHOLE, help="How many layers to have, fewer or more.")
 @click.option(
-    "--keep",
-    type=click.Choice(KEEP),
-    default="bottom",
-    show_default=True,
-    help="Which layers stay if there are fewer.",
+    "--keep", type=click.Choice(KEEP), default="bottom", show_default=True, help="Which layers stay if there are fewer."
 )
 @click.option("--output-embedding-dim", type=WHOLE, help="E_out: a new head, if the model has none of it.")
 @click.option(
-    "--vocabulary", type=FILLED, metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does."
+    "--vocabulary", type=PLACE, metavar="TEXT_DIR", help="Keep the pieces that this text uses, as `trim` does."
 )
 @click.option(
     "--text",
-    type=FILLED,
+    type=PLACE,
     metavar="TEXT_DIR",
     help="Weight pieces by how often they occur here; in --vocabulary by default.",
 )

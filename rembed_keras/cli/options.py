@@ -13,21 +13,28 @@ from rembed_keras.cli import completion
 from rembed_keras.data.writing import check_access, check_folder_access, write_atomically
 from rembed_keras.errors import UserError, check_spelled_out, import_failure
 
-RECIPE = click.argument("recipe", shell_complete=completion.recipes)
 IMPORT = re.compile(r"^(?:from (\S+) )?import (\S+)", re.MULTILINE)  # in a recipe
-KNOBS = click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...", shell_complete=completion.knobs)
 
 
 class Filled(click.ParamType):
-    """A text that is not empty: an empty one would read as an option that was not given."""
+    """A text that is not empty: one would read as an option that was not given, and as the folder where one is."""
 
     name = "text"
 
     def convert(self, value, param, ctx):
         """The text."""
         if not value.strip():
-            self.fail("it is empty: name something, or leave the option out", param, ctx)
+            left_out = "" if isinstance(param, click.Argument) else ", or leave the option out"
+            self.fail(f"it is empty: name something{left_out}", param, ctx)
         return value
+
+
+class Place(Filled):
+    """A file or a folder, which a shell completes."""
+
+    def shell_complete(self, ctx, param, incomplete):
+        """What has the shell do so."""
+        return completion.files(incomplete)
 
 
 class Codes(Filled):
@@ -44,7 +51,10 @@ class Codes(Filled):
 
 
 FILLED = Filled()
+PLACE = Place()
 CODES = Codes()
+RECIPE = click.argument("recipe", type=PLACE, shell_complete=completion.recipes)
+KNOBS = click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...", shell_complete=completion.knobs)
 
 
 def _found(context, parameter, packages):

@@ -4,18 +4,26 @@ import sys
 
 import click
 
-from rembed_keras.cli.options import FILLED, OWN_CLASSES, check_file, check_folder, import_own_classes, write_file
+from rembed_keras.cli.options import (
+    FILLED,
+    OWN_CLASSES,
+    PLACE,
+    check_file,
+    check_folder,
+    import_own_classes,
+    write_file,
+)
 from rembed_keras.errors import UserError
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN")
-@click.argument("file")
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.argument("file", type=PLACE)
 @click.option("--task", type=FILLED, metavar="NAME", help="Which task of the run; its only one by default.")
 @click.option("--text", type=FILLED, metavar="NAME", help="The column of the text; the recipe's by default.")
 @click.option("--pair", type=FILLED, metavar="NAME", help="The column of the second text; the recipe's by default.")
 @click.option("--probabilities", is_flag=True, help="Also the probability of every label.")
-@click.option("--out", type=FILLED, metavar="FILE", help="Write the predictions there instead of printing them.")
+@click.option("--out", type=PLACE, metavar="FILE", help="Write the predictions there instead of printing them.")
 @OWN_CLASSES
 def predict(
     run_folder: str,
@@ -47,13 +55,13 @@ def predict(
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", type=PLACE, nargs=-1, required=True, metavar="RUN...")
 @click.option(
-    "--against", multiple=True, type=FILLED, metavar="RUN", help="A run to compare each of them with; may be repeated."
+    "--against", multiple=True, type=PLACE, metavar="RUN", help="A run to compare each of them with; may be repeated."
 )
-@click.option("--out", type=FILLED, metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
+@click.option("--out", type=PLACE, metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and a plot.")
 @click.option(
-    "--html", type=FILLED, metavar="FILE", help="Write one RUN, finished or not, to a page that needs no other file."
+    "--html", type=PLACE, metavar="FILE", help="Write one RUN, finished or not, to a page that needs no other file."
 )
 @click.option("--unequal", is_flag=True, help="Compare runs with unequal or unknown numbers of kept parameters too.")
 @click.option("--languages", is_flag=True, help="Also show a row for each language.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import studies
-from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, RECIPE, WHOLE, check_file, write_file
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, PLACE, RECIPE, WHOLE, check_file, write_file
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
@@ -125,7 +125,7 @@ def _show(loaded, ledger, held, devices):
 @RECIPE
 @KNOBS
 @click.option("--steps", type=WHOLE, default=20, show_default=True, help="How many steps to time.")
-@click.option("--out", type=FILLED, metavar="FILE", help="Also write the results as JSON.")
+@click.option("--out", type=PLACE, metavar="FILE", help="Also write the results as JSON.")
 @ALLOW_IMPORT
 def benchmark(recipe, bindings, steps, out, allow_import) -> None:
     """Time a RECIPE's pre-training steps on this machine."""

@@ -12,14 +12,14 @@ from pathlib import Path
 import click
 
 from rembed_keras.cli import completion
-from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, WHOLE
+from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, PLACE, WHOLE
 from rembed_keras.errors import UserError
 
 DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "layers")  # of a record, by figures
 
 
 @click.command()
-@click.argument("study", metavar="STUDY", shell_complete=completion.recipes)
+@click.argument("study", type=PLACE, metavar="STUDY", shell_complete=completion.recipes)
 @click.argument("bindings", nargs=-1, metavar="[KNOB=VALUE]...")
 @click.option("--jobs", type=WHOLE, default=1, show_default=True, help="How many runs at once, or queued.")
 @click.option("--cluster", type=click.Choice(["slurm", "local"]), help="Submit runs as jobs of a cluster, by submitit.")

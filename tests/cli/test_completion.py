@@ -111,3 +111,14 @@ def test_knobs_of_a_recipe_with_parts_of_ones_own_are_completed(tmp_path, monkey
         (found,) = shell.get_completions(["inspect", *words], "ST")
         assert (found.value, found.help) == ("STEPS=", "batches")
     assert shell.get_completions(["inspect", "own.gin"], "ST") == []
+
+
+def test_files_are_completed_where_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell = ShellComplete(rembed, {}, "rembed", "_REMBED_COMPLETE")
+    words = [["report"], ["report", "a", "--against"], ["convert", "a"], ["predict", "a"], ["prepare"]]
+    words += [["inspect", "recipes/quickstart.gin", *own] for own in (["TEXT_DIR"], ["STEPS=3", "TEXT_DIR", "="])]
+    for each in words:
+        assert [(found.type, found.value) for found in shell.get_completions(each, "te")] == [("file", "te")], each
+    in_bash = shell.get_completions(["inspect", "recipes/quickstart.gin", "STEPS", "=", "3"], "ST")
+    assert [found.value for found in in_bash] == ["STRATEGY="]

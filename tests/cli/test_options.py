@@ -20,6 +20,11 @@ MISTAKES = {
         ["trim", "text", "out", "--text", "text", "--languages", ""],
         "Invalid value for '--languages': it is empty: name something, or leave the option out",
     ),
+    "text that a variable was to name": (
+        ["prepare", "", "out"],
+        "Invalid value for 'SOURCE': it is empty: name something",
+    ),
+    "a run that a variable was to name": (["report", "run", " "], "Invalid value for 'RUN...': it is empty"),
     "a comma too many": (
         ["prepare", "text", "out", "--languages", "de,,en"],
         "Invalid value for '--languages': 'de,,en' names nothing between its commas",
@@ -102,14 +107,14 @@ def test_a_package_that_cannot_be_imported_is_one_line(project, command, monkeyp
     assert (code, out, err) == (2, "", f"rembed: --allow-import broken_parts: {why}\n")
 
 
-def test_no_option_of_any_command_may_be_empty():
+def test_nothing_that_any_command_is_given_may_be_empty_but_bindings():
     texts = [
         (name, each.opts[0])
         for name, command in rembed.commands.items()
         for each in command.params
-        if isinstance(each, click.Option) and each.type is click.STRING
+        if each.type is click.STRING and each.name != "bindings"
     ]
-    assert texts == [("prepare", "--beam")], "give others type=FILLED"  # Beam may have none
+    assert texts == [("prepare", "--beam")], "give others type=FILLED, or PLACE"  # Beam may have none
 
 
 def test_too_few_steps_to_time_are_refused_before_text_is_prepared(project, command):

@@ -185,7 +185,7 @@ def test_mistakes_on_the_command_line_are_named(load, command):
         ("one_device", "one_device"),
         ("'quoted'", "quoted"),
         ("12abc", "12abc"),
-        ("", ""),
+        ("''", ""),
         ("3", 3),
         ("1e-3", 1e-3),
         ("[1, 'a']", [1, "a"]),

@@ -196,11 +196,11 @@ def override(text: str, recipe: Recipe) -> None:
         raise UserError(f"{key!r} on the command line is no name of a knob") from None
     found = _binding(statement, COMMAND_LINE, named, "")
     binding = Binding(**(vars(found) | {"value": _value(key, value, named)}))
+    if not binding.parameter and binding.key not in recipe.macros:
+        raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
+    if not value:  # as of a shell's variable that is not set
+        raise UserError(f"{key} has no value on the command line: an empty text is {key}='\"\"'")
     if not binding.parameter:
-        if binding.key not in recipe.macros:
-            raise UserError(f"the recipe has no knob {binding.key}{did_you_mean(binding.key, recipe.macros)}")
-        if not value:  # as of a shell's variable that is not set
-            raise UserError(f"{key} has no value on the command line: an empty text is {key}='\"\"'")
         _check_type(binding, recipe.macros[binding.key].value)
     check_binding(binding, recipe.trusted)
     for _, selector in targets_of(binding):
