@@ -39,8 +39,9 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     Raises:
         UserError: for a KERAS_BACKEND that this package does not run on, and as the stages do.
     """
-    ledger = _checked(recipe, [*stages(recipe)])
-    for stage in stages(recipe):
+    listed = [*stages(recipe)]
+    ledger = _checked(recipe, listed, listed if chosen is None else [listed[number] for number in chosen])
+    for stage in listed:
         check_stage(recipe, stage)
     check_folders(recipe)
     workdir = recipe.arguments(RUN).get("workdir")
@@ -49,11 +50,12 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
     _run(recipe, ledger, chosen, is_smoke)
 
 
-def _checked(recipe, trained):
-    """The ledger of a recipe of which some stages are about to train, once what does not fit was refused."""
+def _checked(recipe, trained, asked):
+    """The ledger of a recipe some of whose stages train, once what does not fit was refused; a teacher must be there of
+    those that are asked for now."""
     settle_environment(TRAINING)  # before an optimizer that does not say its slots is built to count them
     ledger = ledger_of(recipe)  # what cannot be built is found before the stages are imported
-    check_teachers(recipe, trained)
+    check_teachers(recipe, asked)
     check_start(recipe, pretraining(recipe))
     prepare, workdir = _preparing(recipe), recipe.arguments(RUN).get("workdir")
     is_prepared = isinstance(workdir, str) and (Path(workdir) / "corpus").exists()
@@ -243,7 +245,7 @@ def benchmark(recipe: Recipe, workdir: str, steps: int) -> None:
         UserError: if the recipe pre-trains nothing, and as the stages do.
     """
     stage, outer, prepare = pretraining_of(recipe), pretraining(recipe), _preparing(recipe)
-    ledger = _checked(recipe, [outer])
+    ledger = _checked(recipe, [outer], [outer])
     corpus, place = stage.get("corpus"), recipe.arguments(RUN).get("workdir")
     if corpus is None and prepare is None and isinstance(place, str):
         corpus = str(Path(place) / "corpus")

@@ -147,7 +147,7 @@ def check_tokenizers(recipe: Recipe, prepare: Reference | None, stages: Iterable
     from rembed_keras.training.initial.places import find
 
     for stage in (each for each in stages if each.target == PRETRAIN or starts_from_run(recipe, each)):
-        for folder in _places(teachers_asked(recipe, stage)):
+        for folder in filter(Path.is_dir, _places(teachers_asked(recipe, stage))):
             teacher = find(folder, is_verified=False)
             if teacher.has_tokenizer and teacher.tokenizer.segmentation != student.tokenizer.segmentation:
                 raise UserError(

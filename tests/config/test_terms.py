@@ -8,6 +8,7 @@ from rembed_keras import config
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
 from rembed_keras.analysis import ledger
+from rembed_keras.config import execution
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM
 from tests.recipes.test_recipes import ROOT
@@ -79,6 +80,16 @@ def test_a_missing_teacher_can_be_read_of_but_not_asked(tmp_path):
     with pytest.raises(UserError, match=r"the teacher .*none of training.pretrain is not a folder of a model"):
         config.run(recipe)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_that_is_missing_is_asked_for_by_the_stages_that_are_to_run(tmp_path, monkeypatch):
+    recipe = config.load(RECIPE, [f"TEACHER={tmp_path / 'none'}", f"WORKDIR={tmp_path / 'run'}"])
+    begun = []
+    monkeypatch.setattr(execution, "_run", lambda recipe, ledger, chosen, is_smoke: begun.append(chosen))
+    config.run(recipe, config.stages_named(recipe, "prepare"))
+    assert begun == [[0]]
+    with pytest.raises(UserError, match=r"the teacher .*none of training.pretrain is not a folder of a model"):
+        config.run(recipe, config.stages_until(recipe, "pretrain"))
 
 
 def test_a_teacher_with_other_heads_is_refused_when_a_recipe_is_read(pretrained):
