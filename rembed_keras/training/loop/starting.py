@@ -82,7 +82,8 @@ def folder_of(start: object, path: Path) -> Path:
         raise UserError(f"checkpoint {path}: its start is {shortened(start)}, which names no starting weights")
     if place in presets.names():
         return presets.FOLDER / place
-    runs = (each.parent for each in path.resolve().parents if each.name in PARTS)
+    above = [*path.absolute().parents, *path.resolve().parents]  # parts of a run may be links, and so may a model
+    runs = (each.parent for each in above if each.name in PARTS)
     found = next((run / place for run in runs if (run / place).is_dir()), Path(place))
     if not found.is_dir():
         raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
