@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -160,9 +161,15 @@ def check_file(path: str | None, is_new: bool = False) -> None:
         raise UserError(f"{path} already exists: remove it or choose another file")
     if file.exists() and not file.is_file():  # a device, which a whole new file would replace
         raise UserError(f"{path} cannot be written: it is {'a folder' if file.is_dir() else 'no file'}")
-    if not file.parent.is_dir():
-        raise UserError(f"{path} cannot be written: there is no folder {file.parent}")
-    check_access(path, file.parent)
+    folder = _led_to(file).parent
+    if not folder.is_dir():
+        raise UserError(f"{path} cannot be written: there is no folder {folder}")
+    check_access(path, folder)
+
+
+def _led_to(file):
+    """The file that is written where a link to it is named, which stays."""
+    return Path(os.path.realpath(file)) if file.is_symlink() else file
 
 
 def check_folder(option: str, path: str) -> None:
@@ -193,13 +200,13 @@ def write_file(path: str, text: str) -> None:
     """Writes a text file that is there whole or as it was before.
 
     Args:
-        path: the file.
+        path: the file, or a link to it.
         text: its new content.
 
     Raises:
         UserError: if it cannot be written.
     """
     try:
-        write_atomically(Path(path), text)
+        write_atomically(_led_to(Path(path)), text)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None

@@ -131,6 +131,18 @@ def test_what_cannot_be_written_is_said_before_the_work(project, command, monkey
         assert (code, out, err) == (2, "", f"rembed: {file} cannot be written: {why}\n")
 
 
+def test_a_file_that_a_link_leads_to_is_written_and_the_link_stays(project, command):
+    (project / "there").mkdir()
+    (project / "link.gin").symlink_to("there/best.gin")
+    words = ["solve", "--kept", "9M", "--vocabulary", "9000", "--out", "link.gin"]
+    assert command(*words, cwd=project)[0] == 0
+    assert (project / "link.gin").is_symlink() and "modeling.Encoder" in (project / "there/best.gin").read_text()
+    (project / "link.gin").unlink()
+    (project / "link.gin").symlink_to("none/best.gin")
+    said = f"rembed: link.gin cannot be written: there is no folder {project.resolve()}/none\n"
+    assert command(*words, cwd=project) == (2, "", said)
+
+
 @pytest.mark.parametrize("there", ["", "there"])
 def test_a_report_that_cannot_be_written_is_refused_before_its_tables(there, project, command, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
