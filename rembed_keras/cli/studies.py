@@ -1,6 +1,5 @@
 """The command about studies: run all arms from all seeds, and say what follows for each hypothesis."""
 
-import fcntl
 import json
 import os
 import shlex
@@ -13,6 +12,7 @@ import click
 
 from rembed_keras.cli import completion
 from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, PLACE, WHOLE
+from rembed_keras.data.writing import locked
 from rembed_keras.errors import UserError
 
 DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "layers")  # of a record, by figures
@@ -70,12 +70,8 @@ def study(
     for folder in (plan.folder, plan.results):
         folder.mkdir(parents=True, exist_ok=True)
     with open(plan.folder / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(
-                f"study {plan.folder} is in use by another process: wait for it or choose another"
-            ) from None
+        if not locked(lock):
+            raise UserError(f"study {plan.folder} is in use by another process: wait for it or choose another")
         failed = _Driver(plan, Path(study).stem).run(jobs, start)
     if failed:
         sys.exit(1)

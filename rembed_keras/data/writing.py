@@ -1,11 +1,13 @@
-"""Files that are there whole, or as they were before."""
+"""Files that are there whole, or as they were before, and folders that one process at a time writes."""
 
 import contextlib
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from rembed_keras.errors import UserError
 
@@ -42,6 +44,26 @@ def written_together(folder: Path) -> Iterator[Path]:
         yield Path(writing)
         for path in sorted(Path(writing).iterdir()):
             os.replace(path, folder / path.name)
+
+
+def locked(lock: IO | int) -> bool:
+    """Locks an open file, or a folder, until it is closed, if no other process has locked it.
+
+    File systems without locks, as some of clusters, do not say who has: all may write then.
+
+    Args:
+        lock: the file, or its descriptor.
+
+    Returns:
+        Whether no other process is known to have locked it.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def check_access(path: str | Path, folder: Path) -> None:

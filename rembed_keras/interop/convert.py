@@ -5,7 +5,6 @@ written atomically.
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import sys
@@ -18,7 +17,7 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.writing import check_folder_access
+from rembed_keras.data.writing import check_folder_access, locked
 from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
@@ -200,12 +199,8 @@ def _held(writing, target):
     writing.mkdir(parents=True, exist_ok=True)
     lock = os.open(writing, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another process is writing {target}: wait for it, or choose another folder") from None
-        except OSError:  # a file system without locks
-            pass
+        if not locked(lock):
+            raise UserError(f"another process is writing {target}: wait for it, or choose another folder")
         try:
             for left in writing.iterdir():
                 shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()

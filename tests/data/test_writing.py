@@ -1,6 +1,7 @@
 """Files are written whole, or stay as they were."""
 
 import errno
+import fcntl
 import itertools
 import math
 import os
@@ -10,12 +11,14 @@ import tokenizers
 
 from rembed_keras.analysis.reports.comparison import ScoreRow
 from rembed_keras.analysis.reports.report import Report
+from rembed_keras.analysis.studies.processes import is_held
 from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites.submissions import write_glue
 from rembed_keras.tasks.suites.xtreme_submissions import write_labels
+from rembed_keras.training.loop.workdir import Workdir
 from tests.data.tokenizers.trained import SPECIAL
 
 ONE = [Labelled("0", "It is.", "It was.")]
@@ -88,3 +91,17 @@ def test_a_copy_of_a_tokenizer_is_there_whole_or_as_it_was(name, corpus, tmp_pat
     with pytest.raises(OSError, match="No space left"):
         tokenizer.copy_to(tmp_path / "copy")
     assert contents(tmp_path / "copy") == before and [*before] == [name]
+
+
+def test_a_file_system_without_locks_has_nothing_in_use(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    Workdir(tmp_path / "run").close()
+    assert not is_held(tmp_path / "run")  # or a study would wait for it
+    monkeypatch.undo()
+    held = Workdir(tmp_path / "run")
+    assert is_held(tmp_path / "run")
+    held.close()
+    assert not is_held(tmp_path / "run")

@@ -4,7 +4,6 @@ Each is a `rembed` command of its own, so that one that fails takes no other wit
 SIGTERM and SIGINT are passed on: every process saves, and the study ends with 75, the code of a command that resumes.
 """
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import Protocol
 
 from joblib import cpu_count
 
+from rembed_keras.data.writing import locked
 from rembed_keras.interruption import RESTART, Stopped, stopping_between_steps
 
 POLL = 0.1  # seconds
@@ -196,8 +196,4 @@ def is_held(folder: Path) -> bool:
     if not (folder / ".lock").exists():
         return False
     with open(folder / ".lock", "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+        return not locked(lock)

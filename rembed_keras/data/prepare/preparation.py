@@ -6,7 +6,6 @@ already, so a preparation that was killed resumes and ends in the same bytes.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from rembed_keras.data.prepare.sources import Source
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
 from rembed_keras.data.tokenizers.sentence_piece import train_tokenizer
-from rembed_keras.data.writing import write_atomically
+from rembed_keras.data.writing import locked, write_atomically
 from rembed_keras.errors import UserError
 
 FORMAT = 2
@@ -98,10 +97,8 @@ def _locked(place: Path, plan: dict) -> Iterator[None]:
     """Locks the staging folder, and clears it of what was made by another plan."""
     place.mkdir(parents=True, exist_ok=True)
     with open(place / "lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"another process is writing {place}: wait for it, or choose another folder") from None
+        if not locked(lock):
+            raise UserError(f"another process is writing {place}: wait for it, or choose another folder")
         path, text = place / "plan.json", json.dumps(plan, sort_keys=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             for folder in ("notes", "corpus"):

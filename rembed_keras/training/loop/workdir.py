@@ -5,7 +5,6 @@ checkpoint it continues from, so the file of a killed and resumed run equals tha
 show, such as TensorBoard, is drawn from it.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import IO
 
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.json_files import check_rows, read_whole_lines
-from rembed_keras.data.writing import write_atomically
+from rembed_keras.data.writing import locked, write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.training.sinks.sink import Sink, Watch, Watched
 from rembed_keras.training.sinks.tensorboard import TensorBoard
@@ -72,13 +71,9 @@ class Workdir:
             lock = self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held as long as the run
         except OSError as error:
             raise UserError(f"WORKDIR {self.path} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not locked(lock):
             lock.close()
-            raise UserError(
-                f"WORKDIR {self.path} is in use by another process: wait for it or choose another"
-            ) from None
+            raise UserError(f"WORKDIR {self.path} is in use by another process: wait for it or choose another")
 
     @property
     def checkpoints(self) -> Path:
