@@ -133,9 +133,11 @@ def _link(run) -> None:
     if (run.folder / link).resolve() != run.corpus.resolve():  # the folder is elsewhere, and a link leads there
         link = os.path.relpath(run.corpus.resolve(), run.folder.resolve())
     if own.is_symlink():
+        from rembed_keras.analysis.studies.processes import is_held
         from rembed_keras.training.loop.same_recipe import has_learnt
 
-        if own.readlink().parts[-3:-2] != (run.corpus.parts[-3],) or has_learnt(run.folder):
+        is_of_study = own.readlink().parts[-3:-2] == (run.corpus.parts[-3],)
+        if not is_of_study or has_learnt(run.folder) or is_held(run.folder):  # by a run of a study that was killed
             return
         own.unlink()
     own.symlink_to(link)

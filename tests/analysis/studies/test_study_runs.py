@@ -19,6 +19,7 @@ from rembed_keras.analysis import environment
 from rembed_keras.analysis.studies import processes
 from rembed_keras.analysis.studies.processes import Job, is_held
 from rembed_keras.interruption import Stopped
+from rembed_keras.training.loop.workdir import Workdir
 from tests.analysis.studies.two_arms import STUDY, record, started
 
 
@@ -267,6 +268,10 @@ def test_an_arm_that_was_changed_has_another_corpus_unless_it_has_learnt_of_that
         if knobs:
             (link.parent / "checkpoints/step-00000001").mkdir(parents=True)
     assert found[0] != found[1] == found[2]
+    other = tmp_path / "study/runs/wide-seed0"
+    before = (other / "corpus").readlink()
+    with Workdir(other):  # as a run of a study that was killed has it
+        assert study("--list", "SEEDS=(0,)", "VOCABULARY_SIZE=3000")[0] == 0 and (other / "corpus").readlink() == before
 
 
 def test_runs_that_a_link_has_elsewhere_find_their_corpus(study, tmp_path):
