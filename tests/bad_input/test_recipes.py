@@ -166,6 +166,13 @@ def test_a_recipe_that_is_not_a_file(name):
     attempt(["inspect", "--", name], {"recipe.gin": RECIPE})
 
 
+def test_the_folder_of_a_run_is_no_recipe_and_has_one(tmp_path, command):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.gin").write_bytes(RECIPE)
+    said = "rembed: run/ is the folder of a run: name its recipe, run/config.gin\n"
+    assert command("run", "run/", cwd=tmp_path) == (2, "", said)
+
+
 @pytest.mark.parametrize(
     ("recipe", "knobs", "message"),
     [

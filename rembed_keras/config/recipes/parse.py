@@ -23,6 +23,7 @@ PACKAGE = Path(__file__).parent.parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
 FEATURE = "__gin__.dynamic_registration"
 COMMAND_LINE = "command line"
+OF_RUN = "config.gin"  # a recipe in the folder of a run
 STUDIES = "rembed_keras.analysis.studies"  # what studies import and recipes do not
 
 
@@ -84,12 +85,19 @@ def _find(name: str, included_from: Path | None) -> Path:
     if included_from is not None:
         folders.insert(0, included_from.parent)
     for folder in folders:
-        with contextlib.suppress(OSError, ValueError):  # what can be the name of no file
-            if (folder / name).is_file():
-                return folder / name
+        if _is_there(folder / name):
+            return folder / name
+    if _is_there(Path(name) / OF_RUN):
+        raise UserError(f"{name} is the folder of a run: name its recipe, {Path(name) / OF_RUN}")
     known = [str(path.relative_to(folder)) for folder in folders[-2:] for path in folder.glob("recipes/**/*.gin")]
     where = f"{included_from} includes {name}, which" if included_from else f"recipe {name}"
     raise UserError(f"{where} is not there{did_you_mean(name, known)}")
+
+
+def _is_there(path):
+    with contextlib.suppress(OSError, ValueError):  # what can be the name of no file
+        return path.is_file()
+    return False
 
 
 def _read(path: Path, recipe: Recipe, admitted: Sequence[str], trail: tuple[Path, ...]) -> None:
