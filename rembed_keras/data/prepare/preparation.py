@@ -87,6 +87,8 @@ def make(plan: Plan, out_dir: Path, sources: dict[str, dict[str, str]], workers:
                 out_dir.rmdir()
             os.rename(place / "corpus", out_dir)
             shutil.rmtree(place)
+    except BrokenPipeError:  # of progress, which nobody reads any more, as after `| head`
+        raise
     except OSError as error:
         shutil.rmtree(place, ignore_errors=True)
         raise UserError(f"{out_dir} cannot be written: {error.strerror or error}") from None

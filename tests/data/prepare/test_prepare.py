@@ -1,5 +1,6 @@
 """Preparation at scale: several processes and shards, kills, and resuming."""
 
+import errno
 import gzip
 import hashlib
 import itertools
@@ -109,6 +110,16 @@ def test_work_of_other_settings_is_not_reused(sharded, mixed_dir, corpus, tmp_pa
     assert (staging_folder(tmp_path / "corpus") / "corpus" / "tokenizer.model").exists()
     prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path, shard_megabytes=SHARD)
     assert digests(tmp_path / "corpus") == digests(sharded.path)
+
+
+def test_work_stays_where_nobody_reads_its_progress_any_more(mixed_dir, corpus, tmp_path, monkeypatch):
+    def unread(*_):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr("rembed_keras.data.prepare.shards.add_counts", unread)
+    with pytest.raises(BrokenPipeError):
+        prepare(mixed_dir, tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
+    assert list((staging_folder(tmp_path / "corpus") / "corpus").glob("*.array_record"))
 
 
 def test_two_processes_do_not_make_one_corpus(mixed_dir, corpus, tmp_path, monkeypatch):
