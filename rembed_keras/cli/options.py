@@ -89,9 +89,12 @@ def import_own_classes(packages: Sequence[str], *sources: str) -> None:
     Raises:
         UserError: for what cannot be imported.
     """
+    from rembed_keras.data.json_files import understood
+
     modules = [*packages]
     for recipe in (Path(source) / "config.gin" for source in sources if packages):
-        lines = IMPORT.findall(recipe.read_text(encoding="utf-8")) if recipe.is_file() else []
+        with understood(recipe, "a recipe"):
+            lines = IMPORT.findall(recipe.read_text(encoding="utf-8")) if recipe.is_file() else []
         named = [".".join(part for part in parts if part) for parts in lines]
         modules += [module for module in named if module.partition(".")[0] in packages]
     for module in dict.fromkeys(modules):

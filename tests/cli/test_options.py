@@ -107,6 +107,13 @@ def test_a_package_that_cannot_be_imported_is_one_line(project, command, monkeyp
     assert (code, out, err) == (2, "", f"rembed: --allow-import broken_parts: {why}\n")
 
 
+def test_a_damaged_recipe_of_a_run_is_named_where_it_says_what_to_import(project, command):
+    (project / "run").mkdir()
+    (project / "run/config.gin").write_bytes(b"\xff")
+    code, out, err = command("predict", "run", "x.tsv", "--allow-import", "json", cwd=project)
+    assert (code, out) == (2, "") and err.startswith("rembed: run/config.gin is not a recipe: it is damaged"), err
+
+
 def test_nothing_that_any_command_is_given_may_be_empty_but_bindings():
     texts = [
         (name, each.opts[0])
