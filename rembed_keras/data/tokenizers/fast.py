@@ -21,7 +21,8 @@ from rembed_keras.data.text import read_exact_lines
 from rembed_keras.data.tokenizers.beside import added_pieces, normalization, overrides_normalization
 from rembed_keras.data.tokenizers.ends import ends, with_named_ends
 from rembed_keras.data.tokenizers.protocol import BROKEN
-from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES, begins_word
+from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES
+from rembed_keras.data.tokenizers.words import LETTERS, begins_word, count_letters
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, shortened
 
@@ -124,7 +125,7 @@ class FastTokenizer:
             text = tokenizers.decoders.ByteLevel().decode([text])
             if text.startswith(BROKEN):
                 return False
-        return begins_word(text.replace(" ", SPACE))
+        return begins_word(text)
 
     @cached_property
     def ends_word(self) -> np.ndarray:
@@ -195,7 +196,7 @@ class FastTokenizer:
         piece = self._pieces[token_id]
         letters = self._model.decode([token_id]).strip()
         begins = self._is_bound(piece) if self._within or self._ending else self.starts_word[token_id]
-        return bool(begins) and not self.is_special[token_id] and len(letters) >= 3 and letters.isalpha()
+        return bool(begins) and not self.is_special[token_id] and count_letters(letters) >= LETTERS
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces; one that the text spells is text."""

@@ -10,7 +10,6 @@ import io
 import itertools
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import sentencepiece
 
+from rembed_keras.data.tokenizers.words import LETTERS, begins_word, count_letters
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 
@@ -37,8 +37,6 @@ RESERVED = "\u2585"  # SentencePiece's sign of an unknown character; it drops tr
 Normalization: TypeAlias = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 NORMALIZATIONS = get_args(Normalization)
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
-# prefixes of the Unicode names of letters in scripts without spaces between words: there every piece starts a word
-UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
 class Tokenizer:
@@ -101,7 +99,8 @@ class Tokenizer:
     def starts_word(self) -> np.ndarray:
         """Whether a piece begins a word, bool [V].
 
-        Words begin after spaces and at punctuation; in scripts without spaces every piece counts as a word.
+        Words begin after spaces and at punctuation, and not at marks, such as vowel signs; in scripts without spaces
+        every piece counts as a word.
         """
         pieces = range(self.vocabulary_size)
         return np.array([not self._model.is_byte(i) and begins_word(self.piece(i)) for i in pieces])
@@ -128,9 +127,9 @@ class Tokenizer:
         return len(self._model.id_to_piece(token_id).replace(SPACE, " ").encode("utf-8"))
 
     def is_word(self, token_id: int) -> bool:
-        """Whether a piece can be a word by itself: a space and three letters or more."""
+        """Whether a piece can be a word by itself: a space, and three letters or more with their marks."""
         piece = self._model.id_to_piece(token_id)
-        return piece[0] == SPACE and len(piece) > 3 and piece[1:].isalpha()
+        return piece[0] == SPACE and count_letters(piece[1:]) >= LETTERS
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without special pieces."""
@@ -192,16 +191,6 @@ class Tokenizer:
     def piece(self, token_id: int) -> str:
         """A piece as the model writes it, with U+2581 for the space before a word."""
         return self._model.id_to_piece(token_id)
-
-
-def begins_word(piece: str) -> bool:
-    """Whether a piece begins with a space, which is U+2581 here, with punctuation, or in a script without spaces.
-
-    >>> [begins_word(piece) for piece in (SPACE + "a", "a", "!", "の")]
-    [True, False, True, True]
-    """
-    first = piece[:1]
-    return first == SPACE or not first.isalnum() or unicodedata.name(first, "").startswith(UNSPACED)
 
 
 def train_tokenizer(

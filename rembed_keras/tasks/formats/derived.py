@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from rembed_keras.data.tokenizers.sentence_piece import UNSPACED
+from rembed_keras.data.tokenizers.words import UNSPACED
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Example, Labelled, Splits, Tagged
 from rembed_keras.tasks.retrieval.parallel_text import ParallelText
