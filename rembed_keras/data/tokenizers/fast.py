@@ -22,7 +22,7 @@ from rembed_keras.data.tokenizers.beside import added_pieces, normalization, ove
 from rembed_keras.data.tokenizers.ends import ends, with_named_ends
 from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES
-from rembed_keras.data.tokenizers.words import LETTERS, begins_word, count_letters
+from rembed_keras.data.tokenizers.words import LETTERS, begins_word, count_letters, follows_space
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError, shortened
 
@@ -177,7 +177,7 @@ class FastTokenizer:
         """UTF-8 bytes of normalized text that a piece stands for, a space before a word among them, int64 [V].
 
         0 for special pieces and for [UNK]. A vocabulary that marks words without spaces, as of WordPiece, says nothing
-        of these: there is taken to be one at each word, and none at punctuation.
+        of these: there is taken to be one at each word, and none at punctuation, nor in Chinese and Japanese.
         """
         sizes = np.array([self._num_bytes(piece) for piece in self._pieces], np.int64)
         return np.where(self.is_special | (np.arange(len(sizes)) == self.unk_id), 0, sizes)
@@ -186,13 +186,13 @@ class FastTokenizer:
         if self._is_byte(piece):
             return 1
         text, has_marks = self._unmarked(piece), bool(self._within or self._ending or self._are_words)
-        has_space = self._is_bound(piece) and text[:1].isalnum()
+        has_space = self._is_bound(piece) and follows_space(text)
         if self._has_bytes and piece not in self._added:
             return has_space + len(text)
         return has_space + len((text if has_marks else text.replace(SPACE, " ")).encode())
 
     def is_word(self, token_id: int) -> bool:
-        """Whether a piece can be a word by itself: it begins one, and has three letters or more."""
+        """Whether a piece can be a word by itself: it begins one, and has three letters or more with their marks."""
         piece = self._pieces[token_id]
         letters = self._model.decode([token_id]).strip()
         begins = self._is_bound(piece) if self._within or self._ending else self.starts_word[token_id]

@@ -3,7 +3,8 @@
 import unicodedata
 
 # prefixes of the Unicode names of letters in scripts without spaces between words: there every piece starts a word
-UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+SOLID = ("CJK", "HIRAGANA", "KATAKANA")  # those without spaces between sentences either
+UNSPACED = (*SOLID, "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 WITHIN = ("M", "Cf")  # categories of what is in words beside letters: marks, and joiners
 LETTERS = 3  # of the shortest words that are compared, or masked to be shown
 
@@ -18,6 +19,15 @@ def begins_word(piece: str) -> bool:
     """
     first = piece[:1]
     return not (first.isalnum() or _goes_on(first)) or unicodedata.name(first, "").startswith(UNSPACED)
+
+
+def follows_space(word: str) -> bool:
+    """Whether there is a space before a word in a text, as far as its first character says.
+
+    >>> [follows_space(word) for word in ("a", "7", "!", "字")]
+    [True, True, False, False]
+    """
+    return word[:1].isalnum() and not unicodedata.name(word[0], "").startswith(SOLID)
 
 
 def count_letters(text: str) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Fast
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from rembed_keras.data.pipeline.masking import mask_rows
 from rembed_keras.data.tokenizers.fast import FastTokenizer
@@ -60,3 +60,14 @@ def test_a_sentencepiece_model_has_words_of_letters_with_marks(tmp_path):
     pieces = {tokenizer.piece(i): tokenizer.is_word(i) for i in range(tokenizer.vocabulary_size)}
     assert pieces["▁हिन्दी"] and pieces["▁मनुष्यों"] and not pieces["▁12345"]
     assert not any(is_word for piece, is_word in pieces.items() if len(piece) < 4)
+
+
+def test_chinese_has_no_spaces_where_pieces_say_nothing_of_them(tmp_path):
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL, *"打开文件の", "open", "##s"])}
+    made = Fast(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = FastTokenizer(tmp_path / "tokenizer.json")
+    ids = tokenizer.encode("打开文件 opens")
+    assert tokenizer.unk_id not in ids and tokenizer.num_bytes[ids].sum() == len("打开文件 opens".encode())
+    assert tokenizer.num_bytes[tokenizer.encode("の")].tolist() == [3]
