@@ -1,5 +1,6 @@
 """Labelled examples of tensorflow-datasets, by name and version; the extra `tasks` brings the library."""
 
+import contextlib
 import importlib
 from collections import Counter
 from collections.abc import Mapping
@@ -63,20 +64,18 @@ def _read(part, columns, data_dir, numeric):
     except ImportError:
         raise UserError("tensorflow-datasets is not installed: pip install 'rembed-keras[tasks]'") from None
     name, split = part
-    try:
+    with _in_one_line(f"data set {name}, split {split}"):
         builder = library.builder(name, data_dir=data_dir)
         builder.download_and_prepare()
         rows = library.as_numpy(builder.as_dataset(split=split))
-    except Exception as error:  # the library's own errors have no common parent
-        said = first_line(error)
-        raise UserError(f"data set {name}, split {split}: {said}") from error
     features = builder.info.features
     missing = next((column for column in columns.values() if column is not None and column not in features), None)
     if missing is not None:
         raise UserError(f"data set {name} has no feature {missing}; it has {', '.join(features)}")
     texts = [columns[role] for role in ("text", "pair") if columns[role] is not None]
-    read = enumerate(_with_texts(rows, texts, f"data set {name}"))
-    examples = [_example(number, row, columns, features, numeric) for number, row in read]
+    with _in_one_line(f"data set {name}, split {split}"):  # rows are read as they are asked for
+        read = enumerate(_with_texts(rows, texts, f"data set {name}"))
+        examples = [_example(number, row, columns, features, numeric) for number, row in read]
     if not examples:
         raise UserError(f"data set {name} has no examples in split {split}")
     twice = next((each for each, count in Counter(example.id for example in examples).items() if count > 1), None)
@@ -86,6 +85,17 @@ def _read(part, columns, data_dir, numeric):
             "ids, or none"
         )
     return examples
+
+
+@contextlib.contextmanager
+def _in_one_line(place):
+    """A block whose errors, as of a damaged file or of text that is not UTF-8, are one line that names a place."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library's own errors have no common parent
+        raise UserError(f"{place}: {first_line(error)}") from error
 
 
 def _with_texts(rows, columns, place):

@@ -105,6 +105,27 @@ def test_ids_that_come_twice_are_refused(library, monkeypatch):
         labelled_dataset(("made:1.0.0", "train"), id="id")
 
 
+def damaged():
+    yield {"text": b"t", "label": b"a"}
+    raise RuntimeError("corrupted record at 17\n[Op:IteratorGetNext]")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(damaged, "corrupted record at 17$"), (lambda: [{"text": b"\xe9", "label": b"a"}], "'utf-8' codec")],
+)
+def test_files_that_cannot_be_read_are_one_line(rows, said, library, monkeypatch):
+    made = SimpleNamespace(
+        info=SimpleNamespace(features={"text": None, "label": None}),
+        download_and_prepare=lambda: None,
+        as_dataset=lambda split: rows(),
+    )
+    monkeypatch.setattr(library, "builder", lambda *_, **__: made)
+    monkeypatch.setattr(library, "as_numpy", lambda found: found)
+    with pytest.raises(UserError, match=rf"^data set made:1\.0\.0, split train: {said}"):
+        labelled_dataset(("made:1.0.0", "train"))
+
+
 def test_mistakes_are_named(library):
     with pytest.raises(UserError, match=r"data set glu/mrpc:2\.0\.0, split train: "):
         labelled_dataset(("glu/mrpc:2.0.0", "train"))
