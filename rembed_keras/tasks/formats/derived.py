@@ -38,7 +38,7 @@ def capitalization(text: ParallelText, train_language: str = "en") -> Splits:
                 tags = tuple("capital" if word[0].isupper() else "small" for word in words[1:])
                 yield number, Tagged(str(number), tuple(word.lower() for word in words[1:]), tags)
 
-    return _splits(text, train_language, tag, lambda found: any("capital" in _labels(each) for _, each in found))
+    return _splits(text, train_language, tag, lambda found: _have_capitals([each for _, each in found]))
 
 
 def frequency_bands(text: ParallelText, train_language: str = "en") -> Splits:
@@ -148,6 +148,12 @@ def _part(by_language: Mapping[str, Sequence], languages: Iterable[str], part: s
 
 def _labels(example):
     return example.tags if isinstance(example, Tagged) else (example.label,)
+
+
+def _have_capitals(sentences):
+    """Whether some words of a language have one, and most could: names in Latin letters, in Korean, make it none."""
+    first = Counter(word[0].islower() for each in sentences for word in each.words if word[0].isalpha())
+    return first[True] > first[False] and any("capital" in each.tags for each in sentences)
 
 
 def _words(lines):

@@ -57,6 +57,20 @@ def test_a_line_that_begins_in_another_script_does_not_bring_a_language_without_
         assert [*splits.test] == ["de", "en", "ru"] and {*splits.dev} <= {"de", "en", "ru"}
 
 
+def test_names_in_latin_letters_give_a_language_no_capitals(text):
+    text.lines["ko"] = [
+        "파일 Writer 열기 지금",
+        "줄 끝 Calc 의",
+        "이동",
+        "모두 저장",
+        "도움말 Writer 파일",
+        "셀 값 Calc 에서",
+    ]
+    splits = capitalization(text)
+    assert [*splits.test] == ["de", "en", "ru"] and "ko" not in splits.dev
+    assert [*frequency_bands(text).test] == ["de", "en", "ru", "ko"]
+
+
 def test_scripts_are_those_of_most_letters_and_of_all_languages(text):
     splits = scripts(text)
     found = {(language, each.label) for language, rows in splits.test.items() for each in rows}
