@@ -25,6 +25,7 @@ from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.tasks.kinds.task import Task
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, place
+from rembed_keras.training.evaluators.evaluator import Evaluator
 from rembed_keras.training.loop.own_callbacks import OwnCallbacks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.optimizers.inner import check_inner
@@ -79,23 +80,29 @@ def check_pretraining(
     model: Callable[..., PretrainingModel],
     optimizer: Callable[..., keras.optimizers.Optimizer],
     terms: Sequence[Term],
+    evaluators: Sequence[Evaluator] = (),
 ) -> None:
     """Checks what `pretrain` is given, as far as that takes no text; a term that asks a teacher is left aside.
 
     Args:
-        encoder: makes the encoder; None for one that is not there yet, which terms are not held against.
+        encoder: makes the encoder; None for one that is not there yet, which nothing is held against.
         model: makes the pre-training model of an encoder.
         optimizer: makes the optimizer.
         terms: what is added to the loss.
+        evaluators: what is evaluated.
 
     Raises:
-        UserError: for an optimizer that cannot be made, or a term that the model does not suit.
+        UserError: for an optimizer that cannot be made, or a term or an evaluator that the model does not suit.
     """
     check_optimizer(optimizer)
-    own = _without_teachers(terms)
-    if encoder is not None and own:
+    own, checks = _without_teachers(terms), [each.check for each in evaluators if hasattr(each, "check")]
+    if encoder is not None and (own or checks):
         with blank():
-            model(encoder()).use_terms(own)
+            learner = model(encoder())
+            learner.use_terms(own)
+        for check in checks:
+            check(learner)
+        del learner
         gc.collect()  # models refer to themselves, and the first stage may need all memory that there is
 
 

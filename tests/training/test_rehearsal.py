@@ -14,6 +14,7 @@ from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.config.forecasts import batches
 from rembed_keras.errors import UserError
+from rembed_keras.modeling import ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification, ParallelText, QuestionAnswering
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
@@ -30,6 +31,7 @@ from rembed_keras.training import (
     trace_retrieval,
 )
 from rembed_keras.training.distributed.processes import together
+from rembed_keras.training.evaluators import BitsPerByte, FilledMasks
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse, rehearsed
 from rembed_keras.training.stages.run import RunRecord, run
@@ -42,6 +44,9 @@ FITTING = {
     "methods": {"methods": [Lora(2), Biases(), FisherChosen(count=3)], "terms": [RDrop()]},
     "an encoder to come": {"encoder": None, "pretrained": InitialWeights(task="first"), "methods": [Lora(layers=[7])]},
 }
+
+
+DETECTION = {"model": lambda encoder: ReplacedTokenDetection(encoder, 8), "eval_every": 1}
 
 
 class Own(Method):
@@ -177,12 +182,14 @@ def test_batches_that_devices_cannot_share_are_refused_before_text_is_prepared(t
         ({"callbacks": [dict]}, "makes no"),
         ({"steps": 0}, "STEPS"),
         ({"terms": [RDrop()]}, "give the model dropout over 0"),
+        (DETECTION | {"evaluators": [BitsPerByte()]}, "BitsPerByte needs the loss of masked tokens by language"),
+        (DETECTION | {"evaluators": [FilledMasks()]}, "FilledMasks needs logits of masked tokens"),
     ],
 )
 def test_mistakes_of_pre_training_are_found_before_text_is_prepared(tmp_path, mistake, message):
     parts = {"encoder": pretraining.make_encoder, "model": pretraining.make_head, "mixture": pretraining.make_mixture}
-    given = {"optimizer": pretraining.make_optimizer, "steps": 1} | mistake
-    begun, train = [], rehearsed(partial(pretrain, **parts, **given))
+    given = parts | {"optimizer": pretraining.make_optimizer, "steps": 1} | mistake
+    begun, train = [], rehearsed(partial(pretrain, **given))
     timed = rehearsed(partial(benchmark, pretrain=train, mixture=pretraining.make_mixture))
     for stage in (train, timed):
         with pytest.raises(UserError, match=message):

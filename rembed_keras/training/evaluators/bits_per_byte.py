@@ -48,6 +48,14 @@ class BitsPerByte:
         check_counts({"rows": rows})
         self.rows = rows
 
+    def check(self, model) -> None:
+        """Refuses an objective that predicts no masked tokens.
+
+        Raises:
+            UserError: in one line.
+        """
+        _nats(model, {name: 0.0 for name in model.names_of_logs if name.rpartition("/")[2] == "loss"})
+
     def evaluate(self, model, data: "EvaluationData") -> dict[str, float]:
         """Bits per byte, of all languages together and of each.
 

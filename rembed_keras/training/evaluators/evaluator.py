@@ -7,6 +7,8 @@ An evaluator, ours or your own, is any object with
   the curves: what is called as training calls it is drawn over training's, and what has a slash is of a part, such as
   `loss/de`, and is left out of the progress line. Tables are shown by sinks and on the run's page.
 * `needs_held_out`, True if it reads held-out text: a recipe that holds none out is then refused when it is read.
+* `check(model)`, if it suits not every objective: raises a `UserError` for one that it does not suit, whose weights may
+  be blank. It is asked before text is prepared.
 
 Under a strategy of several replicas or processes all of them evaluate, at the same steps, and the first one's scalars
 count. An evaluator has no state that a checkpoint would hold, and whatever it draws from the model's generators of

@@ -36,6 +36,17 @@ class FilledMasks:
         check_counts({"sentences": sentences, "top": top, "context": context})
         self.sentences, self.top, self.context = sentences, top, context
 
+    def check(self, model) -> None:
+        """Refuses an objective without logits of masked tokens.
+
+        Raises:
+            UserError: in one line.
+        """
+        from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction
+
+        if not isinstance(model, MaskedTokenPrediction):
+            raise UserError("FilledMasks needs logits of masked tokens: an objective such as MaskedLM")
+
     def evaluate(self, model, data: "EvaluationData") -> "dict[str, Table]":
         """The table.
 
@@ -43,11 +54,9 @@ class FilledMasks:
             UserError: for an objective without logits of masked tokens.
         """
         from rembed_keras.analysis.reports.tables import Table
-        from rembed_keras.modeling.objectives.masked_tokens import MaskedTokenPrediction
         from rembed_keras.training.evaluators.evaluator import Forward
 
-        if not isinstance(model, MaskedTokenPrediction):
-            raise UserError("FilledMasks needs logits of masked tokens: an objective such as MaskedLM")
+        self.check(model)
         chosen, forward = data.once(self, lambda: (self._choose(data.batches), Forward(model)))
         logits = forward.predict_on_batch({name: chosen.inputs[name] for name in model.input})
         scores = np.asarray(logits, np.float64)[:, 0]  # [N, 1, V] -> [N, V]

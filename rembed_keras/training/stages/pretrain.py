@@ -110,7 +110,7 @@ def pretrain(
     check_counts({"SEED": seed}, "Seed")
     own = OwnCallbacks(callbacks)
     if workdir.is_rehearsal:
-        check_pretraining(encoder, model, optimizer, terms)
+        check_pretraining(encoder, model, optimizer, terms, evaluators if eval_every else ())
         return
     batches = mixture(Corpus(corpus or workdir.corpus)).up_to(steps)
     placement = place(strategy, batches.batch_size, jit_compile)
