@@ -124,7 +124,7 @@ LIMITS: dict[str, Limit] = {
 LAYERS: dict[str, Limit] = {
     "kept_layers": _at_most(1),
     "decoder_layers": _at_most(1),
-    "generator_layers": _at_most(1),
+    "generator_layers": _at_most(2),  # as the encoder, or of a pattern of attention it could lack what knows positions
 }
 WIDTHS: Mapping[str, Limit] = {"hidden_dim": _at_most(128), "num_heads": _divisor, "head_dim": _at_most(32)}
 GROUPED: Mapping[str, Limit] = {"group_size": lambda value: None}  # of a method that pairs features of such a width

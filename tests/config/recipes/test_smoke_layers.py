@@ -32,6 +32,15 @@ SHARED = 'modeling.Encoder.layer_sharing = "all"\nmodeling.Encoder.layer_groups 
 GROUPS = "kept/modeling.Encoder.layer_groups = {}\n"
 BY_LAYER = [0] * 3 + [1] * 3
 
+PATTERN = """from __gin__ import dynamic_registration
+from rembed_keras import modeling
+from rembed_keras.modeling import attention
+include "recipes/options/objectives/replaced_tokens.gin"
+NUM_LAYERS = 12
+GENERATOR_LAYERS = 6
+modeling.Encoder.attention = [@attention.Local(), @attention.Disentangled()]
+"""
+
 
 @pytest.mark.parametrize(
     "lines",
@@ -57,3 +66,11 @@ def test_numbers_of_blocks_stay_where_the_command_line_gives_one(tmp_path):
     config.smoke(recipe)
     values = recipe.configuration()
     assert (values["modeling.MaskedLM.kept_layers"], values["kept/modeling.Encoder.num_layers"]) == (6, 6)
+
+
+def test_a_generator_has_the_kinds_of_attention_that_the_encoder_has(tmp_path):
+    (tmp_path / "recipe.gin").write_text(PATTERN)
+    recipe = config.load(str(tmp_path / "recipe.gin"))
+    config.ledger_of(recipe)
+    config.smoke(recipe)
+    assert config.ledger_of(recipe).total < 2_000_000
