@@ -8,8 +8,9 @@ at once and without building it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rembed_keras.modeling.sizes import band_sizes
@@ -117,6 +118,26 @@ def adam_slots(entries: Iterable[Entry]) -> list[tuple[Shape, ...]]:
     An optimizer says so, or otherwise, in a static method `ledger_slots`; one without it is built to be counted.
     """
     return [2 * entry.trained_shapes for entry in entries]
+
+
+def named_apart(entries: Mapping[int, Entry | None]) -> dict[int, Entry]:
+    """Entries of which no two have one name: those that come later under a name have a number after it.
+
+    Args:
+        entries: by a number; None is left out.
+
+    >>> found = named_apart({0: Entry("distances", ((4, 8),)), 1: None, 2: Entry("distances", ((6, 8),))})
+    >>> [(number, entry.name) for number, entry in found.items()]
+    [(0, 'distances'), (2, 'distances 2')]
+    """
+    found: dict[int, Entry] = {}
+    met = Counter[str]()
+    for number, entry in entries.items():
+        if entry is not None:
+            met[entry.name] += 1
+            again = f" {met[entry.name]}" if met[entry.name] > 1 else ""
+            found[number] = replace(entry, name=f"{entry.name}{again}")
+    return found
 
 
 def size_of(shapes: Iterable[Shape]) -> int:

@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.interop.reallocation.heads import keep_head
 from rembed_keras.modeling import Encoder, MaskedLM, Sum
+from rembed_keras.modeling.attention import Disentangled
 from rembed_keras.modeling.blocks import Bottleneck, PreNorm, PreNormBert
 from tests.interop.models import random_model
 from tests.modeling.forward import QUICK, forward
@@ -139,6 +140,10 @@ PARTS = {
     "relations of one layer": ({"num_layers": 1}, RELATIONS),
     "a low state": ({"block": PreNorm, "num_segments": 0}, STATES | {"states": [1]}),
     "embeddings": (BERT, STATES | {"states": [0]}),
+    "one of two tables of distances": (
+        {"attention": [Disentangled(4, 9), Disentangled(6, 9)]},
+        STATES | {"states": [1]},
+    ),
     "the last state": ({"block": PreNorm, "num_segments": 0, "scalar_mix": True}, STATES | {"states": [3]}),
 }
 

@@ -10,7 +10,7 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling import attention, blocks, input_embeddings
 from rembed_keras.modeling.attention.full import check_place
 from rembed_keras.modeling.choices import chosen, described
-from rembed_keras.modeling.cost import Config, Entry, Shape
+from rembed_keras.modeling.cost import Config, Entry, Shape, named_apart
 from rembed_keras.modeling.sizes import (
     Activation,
     LayerSharing,
@@ -255,8 +255,8 @@ def shared_entries(config: Config, layers: Iterable[int]) -> dict[int, Entry]:
     """
     kinds = attention_of(config)
     numbers = kind_numbers(kinds)
-    found = {numbers[layer]: kinds[layer].shared_entry(config) for layer in layers}
-    return {number: entry for number, entry in found.items() if entry is not None}
+    found = named_apart({number: kind.shared_entry(config) for number, kind in zip(numbers, kinds, strict=True)})
+    return {numbers[layer]: found[numbers[layer]] for layer in layers if numbers[layer] in found}
 
 
 def kind_numbers(kinds) -> list[int]:
