@@ -19,6 +19,7 @@ from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.losses.weights import counts
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.saving.configuration import check_names
 from rembed_keras.modeling.saving.filling import blank
@@ -82,7 +83,7 @@ def check_pretraining(
     terms: Sequence[Term],
     evaluators: Sequence[Evaluator] = (),
 ) -> None:
-    """Checks what `pretrain` is given, as far as that takes no text; a term that asks a teacher is left aside.
+    """Checks what `pretrain` is given, as far as that takes no text, nor a teacher that a term asks.
 
     Args:
         encoder: makes the encoder; None for one that is not there yet, which nothing is held against.
@@ -96,6 +97,7 @@ def check_pretraining(
     """
     check_optimizer(optimizer)
     own, checks = _without_teachers(terms), [each.check for each in evaluators if hasattr(each, "check")]
+    checks += [each.check_model for each in terms if _asks_teacher(each) and hasattr(each, "check_model")]
     if encoder is not None and (own or checks):
         with blank():
             learner = model(encoder())
@@ -104,6 +106,11 @@ def check_pretraining(
             check(learner)
         del learner
         gc.collect()  # models refer to themselves, and the first stage may need all memory that there is
+
+
+def _asks_teacher(term):
+    """Whether a term counts, and asks a teacher."""
+    return not isinstance(term, type) and bool(getattr(term, "teachers", ())) and counts(term)
 
 
 def _without_teachers(terms):

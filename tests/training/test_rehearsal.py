@@ -9,12 +9,12 @@ import keras
 import pytest
 
 from rembed_keras import config
-from rembed_keras.adaptation import Biases, FisherChosen, Lora, RoAd
+from rembed_keras.adaptation import Biases, FisherChosen, Lora, MiniLM, RoAd, Teacher
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import RDrop
 from rembed_keras.config.forecasts import batches
 from rembed_keras.errors import UserError
-from rembed_keras.modeling import ReplacedTokenDetection
+from rembed_keras.modeling import LateMaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.blocks import PreNorm
 from rembed_keras.tasks import Classification, ParallelText, QuestionAnswering
 from rembed_keras.tasks.kinds.examples import Labelled, Splits
@@ -46,6 +46,7 @@ FITTING = {
 }
 
 
+LATE = {"model": lambda encoder: LateMaskedLM(encoder, 8, decoder_layers=1)}
 DETECTION = {"model": lambda encoder: ReplacedTokenDetection(encoder, 8), "eval_every": 1}
 
 
@@ -182,6 +183,7 @@ def test_batches_that_devices_cannot_share_are_refused_before_text_is_prepared(t
         ({"callbacks": [dict]}, "makes no"),
         ({"steps": 0}, "STEPS"),
         ({"terms": [RDrop()]}, "give the model dropout over 0"),
+        (LATE | {"terms": [MiniLM(Teacher("yet to be trained"))]}, "the encoder of late_masked_lm sees only some"),
         (DETECTION | {"evaluators": [BitsPerByte()]}, "BitsPerByte needs the loss of masked tokens by language"),
         (DETECTION | {"evaluators": [FilledMasks()]}, "FilledMasks needs logits of masked tokens"),
     ],

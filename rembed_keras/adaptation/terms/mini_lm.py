@@ -68,11 +68,14 @@ class MiniLM(Term):
     def teachers(self) -> Sequence[Teacher]:
         return (self.teacher,)
 
+    def check_model(self, model) -> None:
+        if not model.reads_rows:
+            raise UserError(f"{self.name} compares all tokens of a row, and the encoder of {model.name} sees only some")
+
     def check(self, model) -> None:
         student, teacher = model.reading, self.teacher.encoder
         self.teacher.check_apart(model.encoder, self.name)
-        if not model.reads_rows:
-            raise UserError(f"{self.name} compares all tokens of a row, and the encoder of {model.name} sees only some")
+        self.check_model(model)
         self.check_compared(student.arguments, teacher.arguments)
         sublayers = {
             "student": student.parts.blocks[-1].attention,

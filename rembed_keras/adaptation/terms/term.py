@@ -44,6 +44,14 @@ class Term:
             UserError: in one line.
         """
 
+    def check_model(self, model) -> None:
+        """Refuses a model that it does not suit whatever its teachers are, which are not open yet; asked before text is
+        prepared.
+
+        Raises:
+            UserError: in one line.
+        """
+
     def check_compared(self, student: Config, teacher: Config) -> None:
         """Refuses encoders that it cannot compare; asked when a recipe is read, of each teacher that is there.
 
