@@ -27,7 +27,7 @@ from rembed_keras.modeling.saving.changes import KEYS, change_again, changes_of,
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.exporting import ExportsNamedOutputs
 from rembed_keras.modeling.saving.failing import weights_kept
-from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
+from rembed_keras.modeling.saving.freezing import KeepsTableFrozen, is_frozen
 from rembed_keras.modeling.saving.naming import check_dtype, dtypes_of_cut, settle_dtypes
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
@@ -263,7 +263,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         Raises:
             ValueError: for a cut that cannot be made; see `layers_of_cut`.
         """
-        config = self.arguments | {"name": self.name, "trainable": self.trainable}
+        config = self.arguments | {"name": self.name, "trainable": not is_frozen(self)}
         layers = layers_of_cut(config, num_layers, keep)
         blocks = [self.parts.blocks[layer] for layer in layers]
         parts = Parts(**(vars(self.parts) | {"blocks": blocks}))
@@ -281,7 +281,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
     def get_config(self):
         # not keras-hub's, in which what is not quantized is as wide as whoever reads it is used to
         dtype = keras.dtype_policies.serialize(self.dtype_policy)
-        own = {"name": self.name, "trainable": self.trainable, "dtype": dtype}
+        own = {"name": self.name, "trainable": not is_frozen(self), "dtype": dtype}
         return own | self._arguments | changes_of(self) | frozen_in(self) | self.config_of_preprocessor()
 
     @classmethod

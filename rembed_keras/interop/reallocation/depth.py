@@ -25,6 +25,7 @@ from rembed_keras.modeling.blocks.stack import (
 from rembed_keras.modeling.choices import described
 from rembed_keras.modeling.parts import Parts
 from rembed_keras.modeling.saving.filling import blank, fill
+from rembed_keras.modeling.saving.freezing import is_frozen
 from rembed_keras.modeling.saving.naming import names_in_blocks, path_in_block
 from rembed_keras.modeling.sizes import check_sizes
 
@@ -98,14 +99,14 @@ def stacked(depth: int, num_layers: int) -> list[int]:
 
 def _restacked(encoder, layers, config):
     """An encoder whose blocks begin as the given ones of another."""
-    dtype = _dtypes(encoder, layers, config)
+    dtype, is_trained = _dtypes(encoder, layers, config), not is_frozen(encoder)
     with blank():
         parts = Parts(**(vars(encoder.parts) | {"blocks": make_blocks(config, dtype)}))
-        made = type(encoder)(parts=parts, name=encoder.name, trainable=encoder.trainable, dtype=dtype, **config)
+        made = type(encoder)(parts=parts, name=encoder.name, trainable=is_trained, dtype=dtype, **config)
     for place, (block, layer) in enumerate(zip(parts.blocks, layers, strict=True)):
         source = encoder.parts.blocks[layer]
         _copy(source, block)
-        if encoder.trainable and layer not in layers[:place]:  # a layer that is new learns
+        if is_trained and layer not in layers[:place]:  # a layer that is new learns
             _freeze(source, block)
     return made
 
@@ -126,7 +127,7 @@ def _freeze(source, block):
     """Freezes of a block what is frozen of another of the same kind."""
     ours, theirs = ({name: layer for layer, name in names_in_blocks([each], [0]).items()} for each in (block, source))
     for name, layer in theirs.items():
-        if name in ours and not layer.trainable:
+        if name in ours and not layer.trainable and not any(weight.trainable for weight in layer.weights):
             ours[name].trainable = False
 
 

@@ -10,6 +10,7 @@ from rembed_keras.modeling.blocks.stack import check_narrowing
 from rembed_keras.modeling.parts import Parts, make_parts
 from rembed_keras.modeling.saving.changes import freeze_again, frozen_in
 from rembed_keras.modeling.saving.filling import Values, blank, fill
+from rembed_keras.modeling.saving.freezing import is_frozen
 from rembed_keras.modeling.sizes import narrowed_arguments
 
 
@@ -49,7 +50,9 @@ def with_width(encoder: Encoder, width: int, usage: Usage | None = None) -> tupl
     with blank():
         new = make_parts(config, dtype)
         parts = Parts(**(vars(encoder.parts) | {"embeddings": new.embeddings, "projection": new.projection}))
-        narrowed = type(encoder)(parts=parts, name=encoder.name, trainable=encoder.trainable, dtype=dtype, **config)
+        narrowed = type(encoder)(
+            parts=parts, name=encoder.name, trainable=not is_frozen(encoder), dtype=dtype, **config
+        )
     ours = [new.embeddings.token, *_others(new.embeddings)]
     for table, rows in zip(ours, (tables.token, *tables.others), strict=True):
         fill(table.embeddings, Reduced(rows, found.reduce))

@@ -20,6 +20,7 @@ from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers
 from rembed_keras.modeling.replicas import shares
 from rembed_keras.modeling.saving.changes import QUANTIZED, change_layers_again
+from rembed_keras.modeling.saving.freezing import is_frozen
 from rembed_keras.modeling.sizes import generator_config
 
 
@@ -115,7 +116,7 @@ class ReplacedTokenDetection(PretrainingModel):
         kind = SHARING.kind(sharing)
         if generator_layers is not None:
             check_counts({"generator_layers": generator_layers})
-        given = encoder.arguments | {"trainable": encoder.trainable}
+        given = encoder.arguments | {"trainable": not is_frozen(encoder)}
         config = generator_config(given, generator_layers, generator_scale)
         kind.check(given, config)
         config = kind.arguments(given, config)

@@ -17,6 +17,7 @@ from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
 from rembed_keras.modeling.layers.sublayer import MODES, PLACES, changes_on, host_on
 from rembed_keras.modeling.saving.configuration import made
+from rembed_keras.modeling.saving.freezing import is_frozen
 from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
 
 QUANTIZED = ("quantized", "quantizers")
@@ -225,7 +226,7 @@ def frozen_in(encoder, without=()) -> dict:
     {'frozen': ['block_0']}
     """
     left = [layer for layer in hosted_by(encoder) if id(layer) in without]
-    if not encoder.trainable:
+    if is_frozen(encoder):
         left.append(encoder)
     elif encoder.arguments["freeze_input_embedding"]:
         left.append(encoder.token_embedding)

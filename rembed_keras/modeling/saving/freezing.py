@@ -1,8 +1,11 @@
-"""A table that stays frozen, whatever a model around it is set to."""
+"""A table that stays frozen, whatever a model around it is set to, and layers that are thawed in a frozen encoder."""
 
 from typing import Any
 
 import keras
+
+from rembed_keras import compat
+from rembed_keras.modeling.layers.adapters import hosted_by
 
 
 class KeepsTableFrozen:
@@ -23,3 +26,22 @@ class KeepsTableFrozen:
         encoder: Any = getattr(self, "encoder", self)
         if encoder.arguments["freeze_input_embedding"]:
             encoder.token_embedding.trainable = False
+
+
+def is_frozen(encoder) -> bool:
+    """Whether no layer of an encoder's own is trained: one that was thawed in a frozen encoder is, in a model of it.
+
+    >>> from rembed_keras.modeling import Encoder
+    >>> encoder = Encoder(100, num_layers=2, num_heads=2, hidden_dim=8, intermediate_dim=16, input_embedding_dim=4)
+    >>> encoder.trainable = False
+    >>> is_frozen(encoder)
+    True
+    >>> encoder.parts.blocks[-1].trainable = True
+    >>> is_frozen(encoder)
+    False
+    """
+    added = {id(part) for layer in hosted_by(encoder) for part in compat.layers_of(layer)}
+    own = [layer for layer in compat.layers_of(encoder, include_self=False) if id(layer) not in added]
+    return not encoder.trainable and not any(
+        layer.trainable and any(weight.trainable for weight in layer.weights) for layer in own
+    )

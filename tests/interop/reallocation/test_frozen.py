@@ -8,6 +8,7 @@ from rembed_keras import Tokenizer
 from rembed_keras.adaptation import Lora
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.interop import Plan, extend, merge, read_model, reallocate, trim, write
+from rembed_keras.interop.reallocation.depth import with_depth
 from rembed_keras.interop.reallocation.embeddings import with_width
 from rembed_keras.modeling import Classifier, MaskedLM, Sum
 from rembed_keras.modeling.layers.adapters import hosted_by
@@ -64,6 +65,16 @@ def test_a_new_projection_learns():
     assert frozen_in(narrowed) == {"frozen": ["embeddings"]}
     assert len(narrowed.parts.projection.trainable_weights) == 2
     assert frozen_in(encoder) == {"frozen": ["embeddings"]}
+
+
+def test_what_was_thawed_in_a_frozen_encoder_stays_so():
+    encoder = random_model({"num_layers": 2}).encoder
+    encoder.trainable = False
+    encoder.parts.blocks[1].attention.trainable = True
+    for made in (with_depth(encoder, 2), with_width(encoder, 4)[0]):
+        trained = [weight.path for weight in Classifier(made, 2).trainable_weights]
+        assert {"/".join(path.split("/")[:2]) for path in trained} <= {"block_1/attention", "head/kernel", "head/bias"}
+        assert frozen_in(made)["frozen"][:2] == ["block_0", "block_1/feed_forward"]
 
 
 def test_merged_encoders_are_frozen_as_the_first():

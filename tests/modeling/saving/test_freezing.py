@@ -96,6 +96,21 @@ def test_what_was_thawed_in_a_frozen_block_is_trained_when_it_comes_back():
 
 
 @pytest.mark.any_backend
+def test_what_was_thawed_in_a_frozen_encoder_is_trained_when_it_is_cut_and_when_it_comes_back(tmp_path):
+    """As where all is frozen but the last block: Keras trains that in a model of the encoder."""
+    model = Classifier(make_encoder(), 2)
+    model.encoder.trainable = False
+    model.encoder.parts.blocks[-1].trainable = True
+    trained = trained_names(model)
+    assert {name.split("/")[0] for name in trained} == {"block_1", "head"}
+    model.save_to_preset(str(tmp_path))
+    for back in (Classifier.from_config(model.get_config()), Classifier.from_preset(str(tmp_path))):
+        assert trained_names(back) == trained
+    model.encoder.with_layers(1, "top")
+    assert trained_names(model) == trained
+
+
+@pytest.mark.any_backend
 def test_what_keras_lora_froze_is_not_frozen_where_there_is_no_lora():
     plain, encoder = make_encoder(), make_encoder()
     encoder.enable_lora(2)
