@@ -3,13 +3,17 @@
 import re
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
+from rembed_keras.modeling.layers.adapters import hosted_by
 from rembed_keras.modeling.layers.sublayer import HOSTING, MODES, changes_on
+
+ADDED = re.compile(r"(.*/(?:changes|after|beside)/([^/]+))/vars")  # where files of weights have what sublayers host
 
 
 class Retraced:
@@ -74,7 +78,12 @@ class Retraced:
             filepath: as in Keras.
             skip_mismatch: as in Keras.
             options: Keras's other ones.
+
+        Raises:
+            UserError: for a file with layers that fine-tuning added and this model has not, which Keras leaves out.
         """
+        if not skip_mismatch:
+            _check_added(self, Path(filepath))
         super().load_weights(filepath, skip_mismatch=skip_mismatch, **options)  # type: ignore[misc] # the model's
         begin_lora(self)
 
@@ -133,6 +142,23 @@ def begin_lora(model) -> None:
             left, right = (weight for weight in layer.weights if weight.name.startswith("lora_"))
             if not any(keras.ops.any(weight != 0) for weight in (left, right)):
                 left.assign(keras.initializers.HeUniform()(left.shape, left.dtype))  # as Keras begins
+
+
+def _check_added(model, path):
+    """Refuses a file of weights that has more added layers than a model."""
+    if not path.name.endswith(".weights.h5") or not path.is_file():
+        return
+    import h5py
+
+    names: list[str] = []
+    with h5py.File(path) as file:
+        file.visit(names.append)
+    found = {match[1]: match[2] for match in map(ADDED.fullmatch, names) if match}
+    if len(found) > len(hosted_by(getattr(model, "encoder", model))):
+        raise UserError(
+            f"{path} has what fine-tuning added, as {min(found.values())}, and {model.name} has no place for it: apply "
+            "the same methods first, by tune, or keep models in .keras files, which say it"
+        )
 
 
 def _is_chosen(layer, filters):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from rembed_keras.adaptation import Lora, tune
+from rembed_keras.adaptation import Adapters, Lora, tune
 from rembed_keras.compat import layers_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Tagger
@@ -126,3 +126,21 @@ def test_a_mode_that_a_file_could_not_say_is_refused_before_anything_is_quantize
     with pytest.raises(UserError, match=r"quantize takes the modes int8, int4, float8, and not '(gptq|awq)'"):
         encoder.quantize(config=getattr(keras.quantizers, kind)(dataset=["a"], tokenizer=str.split))
     assert {layer.quantization_mode for layer in layers_of(encoder, include_self=False)} == {None}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("methods", [[Lora(2)], [Adapters(2)]], ids=["lora", "adapters"])
+def test_weights_of_added_layers_are_not_left_out_without_a_word(methods, tmp_path):
+    """Keras reads of a file of weights what a model has a place for, and passes over the rest."""
+    tuned, again, plain = (Classifier(make_encoder(num_layers=1), 3) for _ in range(3))
+    for model in (tuned, again):
+        tune(model, methods)
+    path, before = tmp_path / "tuned.weights.h5", plain.head.kernel.numpy()
+    tuned.save_weights(path)
+    with pytest.raises(UserError, match=f"^{path} has what fine-tuning added, .* apply the same methods first"):
+        plain.load_weights(path)
+    np.testing.assert_array_equal(plain.head.kernel.numpy(), before)
+    plain.load_weights(path, skip_mismatch=True)
+    again.load_weights(str(path))
+    for model in (plain, again):
+        np.testing.assert_array_equal(model.head.kernel.numpy(), tuned.head.kernel.numpy())
