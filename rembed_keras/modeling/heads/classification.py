@@ -6,6 +6,7 @@ import keras
 
 from rembed_keras.errors import Count, Share, UserError
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.heads.given_losses import is_binary
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, Preprocessing
 from rembed_keras.modeling.texts.vectors import mean_token
@@ -40,7 +41,6 @@ class Classifier(TaskModel):
     """
 
     preprocessor_cls = Preprocessing(PLAIN_TEXT)
-    takes_class_weight = True
     number_of_outputs = "num_classes"
     labels_are = "a number for each text, as argmax of one-hot labels"
 
@@ -62,6 +62,11 @@ class Classifier(TaskModel):
     def reads(self) -> str:  # type: ignore[override]
         """Which of the encoder's outputs the head reads."""
         return READS[self.pooling]
+
+    @property
+    def takes_class_weight(self) -> bool:  # type: ignore[override]
+        """Whether a text has one class, and not several labels, each of which a loss takes by itself."""
+        return self.num_classes == 1 or not is_binary(getattr(self, "loss", None))
 
     def known_labels(self, x):
         return self.num_classes, "num_classes"

@@ -3,7 +3,6 @@
 Heads are swapped, the encoder is kept.
 """
 
-import inspect
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from keras import ops
 from rembed_keras import compat
 from rembed_keras.errors import UserError, check_counts, shortened
 from rembed_keras.modeling.encoder_task import EncoderTask
+from rembed_keras.modeling.heads.given_losses import suited, takes_probabilities
 from rembed_keras.modeling.layers.adapters import hosted_by, quantized_weights
 from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.rows import check_shape
@@ -102,14 +102,14 @@ class TaskModel(EncoderTask):
         """
         if loss is None and loss_weights is not None:
             raise UserError(f"{type(self).__name__} brings its own loss: give loss_weights beside a loss of yours")
-        if any(map(_takes_probabilities, keras.tree.flatten(loss))):
+        if any(map(takes_probabilities, keras.tree.flatten(loss))):
             warnings.warn(
                 f"{type(self).__name__} gives logits, which this loss takes for probabilities: leave loss out, or give "
                 "one of from_logits=True",
                 stacklevel=2,
             )
         if metrics is None and weighted_metrics is None:
-            weighted_metrics = [*self.own_metrics]
+            weighted_metrics = suited(self.own_metrics, loss)
         self.unweighted_metrics = len(keras.tree.flatten(metrics or []))
         super().compile(
             optimizer=optimizer,
@@ -281,15 +281,6 @@ class TaskModel(EncoderTask):
 def has_rows(x) -> bool:
     """Whether these are inputs whose rows are of a known length."""
     return isinstance(x, Mapping) and len(getattr(x.get("token_ids"), "shape", ())) > 1
-
-
-def _takes_probabilities(loss):
-    """Whether a loss is a cross-entropy that takes no logits, as Keras's do unless asked."""
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    if isinstance(loss, keras.losses.Loss):
-        return loss.get_config().get("from_logits") is False
-    known = inspect.signature(loss).parameters if inspect.isfunction(loss) else {}
-    return "from_logits" in known and known["from_logits"].default is False
 
 
 def _move_again(encoder, hosted):

@@ -113,13 +113,14 @@ def checks_class_weight(loop: Callable) -> Callable:
     return checked
 
 
-def _check_classes(weights, count, name):
+def _check_classes(weights, known, name):
     """Refuses weights of anything but classes: of classes without one Keras takes 1."""
     if not isinstance(weights, Mapping):
         raise UserError(f"class_weight is {shortened(weights)}; it must be a dict, as {{0: 1.0, 1: 2.0}}")
+    count = max(known, 2)  # of one output are two classes, in a loss of its own
     strange = [key for key in weights if key not in range(count)]
     if strange:
         raise UserError(
-            f"class_weight has {strange[0]!r}, which is no class: {name} is {count}, and classes are numbers from 0 to "
+            f"class_weight has {strange[0]!r}, which is no class: {name} is {known}, and classes are numbers from 0 to "
             f"{count - 1}"
         )

@@ -10,8 +10,9 @@ from rembed_keras.modeling import Classifier, SpanExtractor, Tagger
 from tests.modeling.forward import EAGER, QUICK, forward
 from tests.modeling.losses.test_terms import JIT, both, masked
 from tests.modeling.objectives.test_pretraining import make_batch
-from tests.modeling.test_encoder import make_encoder
+from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
 
+INPUTS = make_inputs([[FIRST], [SECOND]], 8)
 ROWS = ("token_ids", "segment_ids", "padding_mask")
 
 
@@ -106,3 +107,23 @@ def test_a_row_whose_tags_weigh_nothing_counts_in_no_term():
     model.compile(keras.optimizers.SGD(0.0), **QUICK)
     logs = model.train_on_batch(x, np.zeros((2, 8), int), weights, return_dict=True)
     assert logs["second"] == x["token_ids"][0, 1] != x["token_ids"][1, 1]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("classes", [1, 3])
+def test_labels_that_a_loss_takes_by_themselves_have_their_own_accuracy(classes):
+    """Keras's would look for the one label of a row, or take a logit of 0.5 for even odds."""
+    model = Classifier(make_encoder(num_layers=1), classes, dropout=0)
+    model.head.bias.assign(np.full(classes, 0.3))
+    labels = (forward(model, INPUTS) > 0).astype("float32")
+    assert labels.all()
+    labels[0, 0] = classes == 1
+    model.compile("sgd", loss=keras.losses.BinaryCrossentropy(from_logits=True), **QUICK)
+    model.compile_from_config(model.get_compile_config())
+    _, accuracy = model.test_on_batch(INPUTS, labels)
+    assert accuracy == pytest.approx(labels.mean())
+    if classes == 1:
+        model.train_on_batch(INPUTS, labels, class_weight={0: 1.0, 1: 2.0})
+    else:
+        with pytest.raises(UserError, match="has no class for each row"):
+            model.train_on_batch(INPUTS, labels, class_weight={0: 1.0, 1: 2.0})
