@@ -32,7 +32,7 @@ from rembed_keras.modeling.saving.naming import check_dtype, dtypes_of_cut, sett
 from rembed_keras.modeling.saving.presets import described as described_presets
 from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
-from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing
+from rembed_keras.modeling.sizes import Activation, Dtype, LayerSharing, plain
 from rembed_keras.modeling.texts.feeding import PLAIN_TEXT, found
 from rembed_keras.modeling.texts.inputs import checks_arrays
 from rembed_keras.modeling.texts.shared_rows import on_shared_rows
@@ -155,6 +155,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
             "rematerialize": rematerialize,
             "input_embedding": input_embedding,
         }
+        config = {key: plain(each) for key, each in config.items()}
         check_encoder(config)
         check_dtype(dtype)
         self.block = block_of(config)

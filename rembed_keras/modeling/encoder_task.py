@@ -28,6 +28,7 @@ from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
 from rembed_keras.modeling.saving.naming import settle_dtypes
 from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
+from rembed_keras.modeling.sizes import plain
 from rembed_keras.modeling.texts.feeding import TakesTexts, found
 from rembed_keras.modeling.texts.vectors import ReadsTexts
 
@@ -219,6 +220,7 @@ def _taking_backbone(constructor: Callable[..., None]) -> Callable[..., None]:
         if "backbone" in named:
             named["encoder"] = named.pop("backbone")
         _check_encoder(type(self).__name__, named["encoder"] if "encoder" in named else arguments[0])
+        arguments, named = (*map(plain, arguments),), {key: plain(each) for key, each in named.items()}
         is_given, preprocessor = "preprocessor" in named, named.pop("preprocessor", None)
         is_whole = type(self).__init__ is takes_either  # and not the constructor of a class above that one's
         names = Counter(dict(getattr(named.get("encoder", *arguments[:1]), "names_made", ())))

@@ -23,6 +23,16 @@ LARGEST = 2**31 - 1  # what a size may be
 MOST_LAYERS = 10_000
 
 
+def plain(value: Any) -> Any:
+    """A number of NumPy's, as the largest label plus 1, as Python's, which a configuration can say; all else as it is.
+
+    >>> import numpy as np
+    >>> plain(np.int64(3)), plain(np.float32(0.5)), plain("gelu")
+    (3, 0.5, 'gelu')
+    """
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
 def check_sizes(config: Mapping[str, object]) -> None:
     """Checks the sizes of a model before anything is counted or built by them.
 

@@ -3,6 +3,7 @@
 import errno
 import inspect
 import itertools
+import json
 import os
 from pathlib import Path
 
@@ -242,3 +243,13 @@ def test_a_preset_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, 
     assert [*tmp_path.iterdir()] == [place]
     other.save_to_preset(place)
     assert Classifier.from_preset(place).num_classes == 4 and files.keys() == set(place.rglob("*.*"))
+
+
+def test_numbers_of_numpy_are_taken_as_pythons():
+    """As of the largest label plus 1."""
+    encoder = make_encoder(num_layers=np.int64(1), dropout=np.float32(0.125))
+    model = Classifier(encoder, np.array([0, 2]).max() + 1, dropout=np.float64(0.25))
+    config = model.get_config()
+    assert Classifier.from_config(json.loads(json.dumps(config))).get_config() == config
+    assert (model.num_classes, model.output.shape, encoder.arguments["dropout"]) == (3, (None, 3), 0.125)
+    assert json.dumps(MaskedLM(encoder, np.int32(8)).get_config())
