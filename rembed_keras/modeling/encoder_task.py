@@ -25,7 +25,7 @@ from rembed_keras.modeling.saving.changes import OF_LAYERS
 from rembed_keras.modeling.saving.configuration import class_named, know_classes
 from rembed_keras.modeling.saving.exporting import Exports
 from rembed_keras.modeling.saving.freezing import KeepsTableFrozen
-from rembed_keras.modeling.saving.naming import settle_dtypes
+from rembed_keras.modeling.saving.naming import names_of_weights, settle_dtypes
 from rembed_keras.modeling.saving.presets import located_model, replacing, task_in
 from rembed_keras.modeling.saving.retracing import Retraced
 from rembed_keras.modeling.sizes import plain
@@ -137,6 +137,16 @@ class EncoderTask(
         """As keras-hub's, with a preprocessor or without; an earlier preset there is replaced."""
         with replacing(preset_dir) as folder:
             compat.save_task(self, folder, max_shard_size)
+
+    def get_compile_config(self) -> dict:
+        """Keras's, in which learning rates by layer go by the paths that weights have in a model that is rebuilt."""
+        config, rates = super().get_compile_config(), getattr(getattr(self, "optimizer", None), "multipliers", None)
+        if not config or not rates:
+            return config
+        names, optimizer = names_of_weights(self.encoder), config["optimizer"]
+        rebuilt = {weight.path: names.get(id(weight), weight.path) for weight in self.weights}
+        own = {"multipliers": {rebuilt.get(path, path): rate for path, rate in rates.items()}}
+        return config | {"optimizer": optimizer | {"config": optimizer["config"] | own}}
 
     def compile_from_config(self, config: dict) -> None:
         """As Keras's, which leaves models aside that have a `compile` of their own."""

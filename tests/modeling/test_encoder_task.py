@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from rembed_keras import modeling
+from rembed_keras.adaptation import LayerwiseDecay, learning_rate_multipliers, tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, Encoder, MaskedLM, Regressor, SpanExtractor, Tagger
 from rembed_keras.modeling.saving import configuration
-from rembed_keras.training import AdamW, WarmupLinearDecay
+from rembed_keras.training import AdamW, TrainingOptimizer, WarmupLinearDecay
 from tests.modeling.forward import forward
 from tests.modeling.test_encoder import make_encoder
 
@@ -181,6 +182,19 @@ def test_a_file_that_is_read_to_go_on_has_its_optimizers_class_found(tmp_path, m
     monkeypatch.setattr(configuration, "class_of", lambda name: asked.append(name) or class_of(name))
     assert isinstance(keras.saving.load_model(tmp_path / "model.keras").optimizer, AdamW)
     assert {"AdamW", "WarmupLinearDecay"} <= {*asked}
+
+
+@pytest.mark.any_backend
+def test_a_file_of_a_cut_encoder_keeps_its_learning_rates_by_layer(tmp_path):
+    """Its blocks are numbered from 0 when it is read."""
+    model = Classifier(make_encoder(num_layers=2).with_layers(1, "top"), 3)
+    tune(model, [LayerwiseDecay(0.5)])
+    rates = learning_rate_multipliers(model, model.methods)
+    model.compile(TrainingOptimizer(AdamW(1e-3), multipliers=rates))
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    back = keras.saving.load_model(tmp_path / "model.keras")
+    assert back.optimizer.multipliers == {path.replace("block_1/", "block_0/"): rate for path, rate in rates.items()}
 
 
 @pytest.mark.any_backend
