@@ -6,7 +6,8 @@ import unicodedata
 SOLID = ("CJK", "HIRAGANA", "KATAKANA")  # those without spaces between sentences either
 UNSPACED = (*SOLID, "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 WITHIN = ("M", "Cf")  # categories of what is in words beside letters: marks, and joiners
-LETTERS = 3  # of the shortest words that are compared, or masked to be shown
+BREAK = "\u200b"  # the space of no width, which separates words of Khmer and Burmese, is no joiner
+LETTERS = 3  # of the shortest words that are compared
 
 
 def begins_word(piece: str) -> bool:
@@ -14,8 +15,8 @@ def begins_word(piece: str) -> bool:
 
     A mark or a joiner, which goes on with the word before it, is no punctuation.
 
-    >>> [begins_word(piece) for piece in ("\u2581a", "a", "!", "の", "ी")]
-    [True, False, True, True, False]
+    >>> [begins_word(piece) for piece in ("\u2581a", "a", "!", "の", "ी", "\u200da", "\u200ba")]
+    [True, False, True, True, False, False, True]
     """
     first = piece[:1]
     return not (first.isalnum() or _goes_on(first)) or unicodedata.name(first, "").startswith(UNSPACED)
@@ -41,4 +42,4 @@ def count_letters(text: str) -> int:
 
 
 def _goes_on(character):
-    return character != "" and unicodedata.category(character).startswith(WITHIN)
+    return character not in ("", BREAK) and unicodedata.category(character).startswith(WITHIN)
