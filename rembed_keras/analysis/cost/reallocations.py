@@ -109,8 +109,8 @@ def _depths(config):
 
 
 def _count(config, layers, width):
-    cut = cut_arguments(config, range(layers)) if layers < config["num_layers"] else config
-    made = narrowed_arguments(cut, width) if width < config["input_embedding_dim"] else cut
+    own = cut_arguments(config, range(min(layers, config["num_layers"])))  # of which those that are new are copies
+    made = narrowed_arguments(own, width) if width < config["input_embedding_dim"] else own
     return ledger({**made, "num_layers": layers}).kept
 
 

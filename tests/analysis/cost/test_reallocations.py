@@ -57,6 +57,9 @@ def test_a_cut_without_the_layers_that_know_positions_is_counted_without_a_table
     encoder = Encoder(**sizes | {"num_layers": 2, "attention": [Global(), Disentangled(4)]})
     counts = {one.num_layers: one.kept for one in reallocations(encoder.arguments, 10**6)}
     assert counts[1] == with_depth(encoder, 1).count_params()
+    shallow = Encoder(**sizes | {"num_layers": 1, "attention": [Global(), Disentangled(4)]})
+    counts = {one.num_layers: one.kept for one in reallocations(shallow.arguments, 10**6)}
+    assert counts[2] == with_depth(shallow, 2).count_params()  # new layers are copies, and none knows positions
 
 
 def test_a_table_as_wide_as_the_blocks_is_counted_with_the_projection_that_narrowing_makes():
