@@ -96,7 +96,8 @@ def check_pretraining(
         UserError: for an optimizer that cannot be made, or a term or an evaluator that the model does not suit.
     """
     check_optimizer(optimizer)
-    own, checks = _without_teachers(terms), [each.check for each in evaluators if hasattr(each, "check")]
+    own, made = _without_teachers(terms), [each for each in evaluators if not isinstance(each, type)]
+    checks = [each.check for each in made if hasattr(each, "check")]
     checks += [each.check_model for each in terms if _asks_teacher(each) and hasattr(each, "check_model")]
     if encoder is not None and (own or checks):
         with blank():
