@@ -59,8 +59,10 @@ def files(incomplete: str) -> list[CompletionItem]:
 
 
 def knobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The knobs of the recipe that is named, those that are given already left out; where bash is at the value of one,
-    which it takes for a word after the word =, files."""
+    """The knobs of the recipe that is named, those that are given already left out; files for the value of one.
+
+    Bash takes such a value for a word of its own, after the word =.
+    """
     words = ctx.params.get(parameter.name or "") or ()
     if words and (words[-1] == "=" or ("=" not in words[-1] and words[-2:-1] != ("=",))):
         return files(incomplete)

@@ -51,8 +51,10 @@ def run(recipe: Recipe, chosen: Sequence[int] | None = None, is_smoke: bool = Fa
 
 
 def _checked(recipe, trained, asked):
-    """The ledger of a recipe some of whose stages train, once what does not fit was refused; a teacher must be there of
-    those that are asked for now."""
+    """The ledger of a recipe some of whose stages train, once what does not fit was refused.
+
+    Teachers must be there for the stages that are asked for now.
+    """
     settle_environment(TRAINING)  # before an optimizer that does not say its slots is built to count them
     ledger = ledger_of(recipe)  # what cannot be built is found before the stages are imported
     check_teachers(recipe, asked)

@@ -45,8 +45,9 @@ class Term:
         """
 
     def check_model(self, model) -> None:
-        """Refuses a model that it does not suit whatever its teachers are, which are not open yet; asked before text is
-        prepared.
+        """Refuses a model that it does not suit whatever its teachers are; asked before text is prepared.
+
+        They are not open then.
 
         Raises:
             UserError: in one line.

@@ -40,8 +40,8 @@ def is_frozen(encoder) -> bool:
     >>> is_frozen(encoder)
     False
     """
+    if encoder.trainable:
+        return False
     added = {id(part) for layer in hosted_by(encoder) for part in compat.layers_of(layer)}
     own = [layer for layer in compat.layers_of(encoder, include_self=False) if id(layer) not in added]
-    return not encoder.trainable and not any(
-        layer.trainable and any(weight.trainable for weight in layer.weights) for layer in own
-    )
+    return not any(layer.trainable and any(weight.trainable for weight in layer.weights) for layer in own)
