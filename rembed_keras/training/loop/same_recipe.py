@@ -1,5 +1,6 @@
 """A run's folder belongs to one recipe: `STRATEGY` and `WORKDIR` say where it is computed, sinks where it is watched,
-and all else what. A run that is not finished may go on in another precision.
+and all else what. A run that is not finished may go on in another precision. The folder keeps the recipe twice, since
+`config.gin` may be edited, and run where it is: it would be compared with itself.
 
 That of a smoke run is emptied when the next one begins, and marked so that no other ever is, and that no other run
 works in it.
@@ -36,6 +37,7 @@ BEFORE = (
     *("metrics.jsonl", "ledger.json", "initial_weights.json", "corpus.json", "operative_config.gin"),
     *(STAGES, IDENTITY),
 )
+READ, KEPT = "config.gin", ".recipe.gin"  # the recipe, for people, who may edit it, and for what compares it
 KNOB = re.compile(r"%(\w+)")  # where one is used
 IMPORT = re.compile(r"(?:from (?P<parent>\S+) )?import (?P<module>\S+)(?: as (?P<name>\S+))?")  # of a resolved recipe
 
@@ -75,6 +77,17 @@ def forget_another_recipe(folder: Path, config: str) -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
+def keep_recipe(folder: Path, config: str) -> None:
+    """Writes the recipe of a run into its folder, for people and for the other functions.
+
+    Args:
+        folder: the run's.
+        config: the resolved recipe, a gin text.
+    """
+    for name in (READ, KEPT):
+        write_atomically(folder / name, config)
+
+
 def has_learnt(folder: Path) -> bool:
     """Whether anything was learnt in a run's folder, which then stays that of its recipe."""
     return any(True for pattern in LEARNT for _ in folder.glob(pattern))
@@ -85,8 +98,8 @@ def _difference(folder, config, but):
 
     It is a binding, unless it is one of `but`, or a module that is imported under one name.
     """
-    path = folder / "config.gin"
-    if not path.exists():
+    path = next((path for path in (folder / KEPT, folder / READ) if path.exists()), None)
+    if path is None:
         return None
     with understood(path, "a recipe"):
         texts = path.read_text(encoding="utf-8"), config

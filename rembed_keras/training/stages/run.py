@@ -27,7 +27,13 @@ from rembed_keras.tasks.scores import read_scores
 from rembed_keras.training.distributed.processes import is_together
 from rembed_keras.training.distributed.strategies import Strategy, join, place
 from rembed_keras.training.loop import checkpoints
-from rembed_keras.training.loop.same_recipe import STAGES, forget_another_recipe, refuse_another_recipe, refuse_smoke
+from rembed_keras.training.loop.same_recipe import (
+    STAGES,
+    forget_another_recipe,
+    keep_recipe,
+    refuse_another_recipe,
+    refuse_smoke,
+)
 from rembed_keras.training.loop.workdir import Workdir
 from rembed_keras.training.rehearsal import rehearse
 from rembed_keras.training.sinks.sink import Sink
@@ -254,7 +260,7 @@ def _finish(folder, record, seconds):
 
 
 def _write_record(folder, record):
-    write_atomically(folder.path / "config.gin", record.config)
+    keep_recipe(folder.path, record.config)
     write_atomically(folder.path / "environment.json", json.dumps(environment(), indent=1))
     if record.ledger is not None:
         path = folder.path / "ledger.json"

@@ -111,6 +111,17 @@ def test_a_run_that_failed_goes_on_and_another_recipe_is_refused(tmp_path):
     assert (tmp_path / "run/finished.json").exists()
 
 
+def test_an_edited_recipe_that_is_run_in_its_own_folder_is_another(tmp_path):
+    run([lambda workdir: (workdir.checkpoints / "step-00000001").mkdir(parents=True)], str(tmp_path), RECORD, sinks=[])
+    (tmp_path / "finished.json").unlink()
+    edited = RECORD.config.replace("3", "5")
+    (tmp_path / "config.gin").write_text(edited)
+    with pytest.raises(UserError, match="is of another recipe: STEPS is 3 there and 5 here"):
+        run([], str(tmp_path), RunRecord(edited, str, None), sinks=[])
+    run([], str(tmp_path), RECORD, sinks=[])
+    assert (tmp_path / "config.gin").read_text() == RECORD.config
+
+
 def test_a_knob_that_says_where_a_run_is_watched_may_change(tmp_path):
     text = (
         "GROUP = {0}\nNAME = %GROUP\nsinks.MLflow.experiment = %NAME\nSIZE = {1}\nmodeling.Encoder.num_layers = %SIZE\n"
