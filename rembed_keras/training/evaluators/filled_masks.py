@@ -21,7 +21,7 @@ class FilledMasks:
     Args:
         sentences: how many of each language.
         top: how many of the most probable pieces are shown.
-        context: how many tokens are shown before and after the mask.
+        context: how many tokens of its document are shown before and after the mask.
 
     Raises:
         UserError: for a number that is none.
@@ -82,8 +82,9 @@ class FilledMasks:
         inputs, _, _ = mixture.batch_of(languages, tokens, batch)
         shown = []
         for language, row, place, label in zip(languages, tokens, places, labels, strict=True):
-            before = tokenizer.decode(row[max(0, place - self.context) : place].tolist())
-            after = tokenizer.decode(row[place + 1 : place + 1 + self.context].tolist())
+            begin, end = _document(row, place, tokenizer)
+            before = tokenizer.decode(row[max(begin, place - self.context) : place].tolist())
+            after = tokenizer.decode(row[place + 1 : min(end, place + 1 + self.context)].tolist())
             shown.append((mixture.languages[language], f"{before} [MASK] {after}", _written(tokenizer, label)))
         return Chosen(inputs | {"mask_positions": places[:, None]}, shown)  # one slot: of logits one row is enough
 
@@ -109,6 +110,13 @@ class Chosen(NamedTuple):
 
     inputs: dict[str, np.ndarray]
     shown: list[tuple[str, str, str]]
+
+
+def _document(row, place, tokenizer) -> tuple[int, int]:
+    """Where the document at a place begins and ends in a row: what is around it is of others, which it does not see."""
+    begins = np.flatnonzero(row == tokenizer.cls_id)
+    before, after = begins[begins <= place], begins[begins > place]
+    return int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else len(row)
 
 
 def _place(row, tokenizer, generator) -> int:

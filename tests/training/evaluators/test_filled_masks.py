@@ -39,6 +39,23 @@ def test_every_language_has_a_sentence_with_the_models_most_probable_pieces(held
     assert table.rows[0][3] == ", ".join(expected)
 
 
+def test_no_other_documents_text_is_shown_around_a_mask(held_out_corpus):
+    mixture = make_mixture(held_out_corpus)
+    chosen = FilledMasks(sentences=4, context=16)._choose(mixture)
+    tokenizer, cut = held_out_corpus.tokenizer, 0
+    _, rows = FilledMasks(sentences=4)._rows(mixture)
+    for row, masked, numbers, (_, shown, _) in zip(
+        rows, chosen.inputs["mask_positions"][:, 0], chosen.inputs["padding_mask"], chosen.shown, strict=True
+    ):
+        own = numbers == numbers[masked]
+        sides = (
+            tokenizer.decode(row[own & side].tolist()) for side in (np.arange(16) < masked, np.arange(16) > masked)
+        )
+        assert shown == " [MASK] ".join(sides)
+        cut += not own.all()
+    assert cut  # rows of several documents
+
+
 def test_a_language_of_little_weight_has_as_many_sentences(held_out_corpus):
     model, mixture = compiled(), make_mixture(held_out_corpus)
     mixture.weights = np.array([0.98, 0.01, 0.01])
