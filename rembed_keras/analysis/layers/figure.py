@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rembed_keras.analysis.reports.score_plots import COLOURS, save_figure
+from rembed_keras.analysis.reports.score_plots import COLOURS, in_legend, save_figure
 
 STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 ACROSS = 3  # panels side by side
@@ -71,10 +71,10 @@ def _draw(axes, panel, color):
         shade = str(0.35 + 0.3 * (index % 2))
         for group, value in levels.items():
             axes.axhline(value, linestyle=styles[group], color=shade)
-        axes.plot([], [], color=shade, label=system)
+        axes.plot([], [], color=shade, label=in_legend(system))
     of_curves = {group for curves in panel.curves.values() for group in curves}
     for group in filter(None, groups) if len(of_curves) > 1 else ():
-        axes.plot([], [], linestyle=styles[group], color="black", label=group)
+        axes.plot([], [], linestyle=styles[group], color="black", label=in_legend(group))
     axes.set_title(panel.title, fontsize="medium")
     axes.set_xlabel("layer (0: embeddings)")
     axes.grid(alpha=0.3)

@@ -16,6 +16,7 @@ COLOURS = (
 )
 MARKS = dict(zip(BASELINES, "|x+34_12", strict=True))
 ROW = 0.42  # inches
+DPI, LONGEST = 150, 65_000  # dots an inch, and of the longer side: matplotlib draws fewer than 2**16
 
 
 def draw_curves(path: Path, curves: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:
@@ -32,15 +33,26 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[tuple[float, float]]],
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for name, points in curves.items():
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        axes.plot(*zip(*points, strict=True), marker="o", label=in_legend(name))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, path)
 
 
+def in_legend(name: str) -> str:
+    """A name as legends show it: matplotlib leaves out those that begin with an underscore.
+
+    >>> in_legend("_a"), in_legend("a")
+    (' _a', 'a')
+    """
+    return f" {name}" if name.startswith("_") else name
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Writes a figure into a PNG file, atomically; texts are shown as they are, and no $ of a name begins a formula.
+
+    One that is too long for a file at the usual resolution has a lower one.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
@@ -51,7 +63,7 @@ def save_figure(figure: Any, path: Path) -> None:
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=150)
+    figure.savefig(drawn, format="png", dpi=min(DPI, LONGEST / max(figure.get_size_inches())))
     write_atomically(path, drawn.getvalue())
 
 
@@ -117,7 +129,7 @@ def _draw_scores(axes, scores, places):
             fmt="o",
             capsize=3,
             color=COLOURS[index % len(COLOURS)],
-            label=" ".join(name) if several else name[0],
+            label=in_legend(" ".join(name) if several else name[0]),
         )
     for system in dict.fromkeys(row.system for row in baselines):
         rows = [row for row in baselines if row.system == system]
@@ -142,5 +154,5 @@ def _draw_differences(axes, differences, places):
                 filling = "white" if row.verdict in (NOT_SIGNIFICANT, NOT_TESTED) else colour
                 axes.plot(100 * row.difference, height, "o", color=colour, markerfacecolor=filling)
         label = f"{pair[0]} - {pair[1]}" + (f", {pair[2]}" if several else "")
-        axes.plot([], [], "o-", color=colour, label=label)
+        axes.plot([], [], "o-", color=colour, label=in_legend(label))
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, title="filled: significant")

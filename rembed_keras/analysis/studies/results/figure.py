@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rembed_keras.analysis.layers import draw_layers, panels_by_arm
 from rembed_keras.analysis.pages.drawings import colours
-from rembed_keras.analysis.reports.score_plots import save_figure
+from rembed_keras.analysis.reports.score_plots import in_legend, save_figure
 from rembed_keras.analysis.studies.results.curves import on_one_axis
 from rembed_keras.analysis.studies.verdicts import TOO_CLOSE
 
@@ -33,7 +33,7 @@ def draw_study(path: Path, record: Mapping) -> None:
     shown, note = on_one_axis(record["curves"])
     for each in shown:
         if each["points"]:
-            label = None if each["arm"] in named else each["arm"]
+            label = None if each["arm"] in named else in_legend(each["arm"])
             axes[0].plot(*zip(*each["points"], strict=True), color=colour[each["arm"]], label=label)
             named.add(each["arm"])
     axes[0].set(xlabel="step", ylabel="loss")
