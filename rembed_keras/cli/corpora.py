@@ -79,9 +79,9 @@ def prepare(
     .txt.gz files, of .jsonl, .jsonl.gz or .parquet files, or of WikiExtractor's output; or tfds:NAME/CONFIG:VERSION, a
     data set of tensorflow-datasets. If it is interrupted, the same command resumes.
     """
+    from rembed_keras.analysis.prepared import show_prepared
     from rembed_keras.data.prepare.cleaning import Cleaning
     from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
-    from rembed_keras.data.prepare.corpora import show
 
     if tokenizer is not None:
         for name in ("vocabulary_size", "byte_fallback", "normalization"):
@@ -105,7 +105,7 @@ def prepare(
         None if beam is None else _split(beam),
         languages,
     )
-    show(corpus, out_dir, time.monotonic() - begun, source)
+    show_prepared(corpus, out_dir, time.monotonic() - begun, source)
 
 
 def _split(options):

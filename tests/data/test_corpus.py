@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from rembed_keras.analysis.prepared import show_prepared
 from rembed_keras.data.corpus import BLOCK, Corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
-from rembed_keras.data.prepare.corpora import prepare, show
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
 
 
@@ -162,7 +163,7 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
     made = prepare(tmp_path / "text", tmp_path / "corpus", tokenizer=corpus.tokenizer.path)
     words = corpus.tokenizer.encode("\u0905 \u0906\u0907 save")
     assert made.unknown_shares == {"en": 0.0, "xx": words.count(corpus.tokenizer.unk_id) / len(words)}
-    show(made, "corpus", 1.0, tmp_path / "text")
+    show_prepared(made, "corpus", 1.0, tmp_path / "text")
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(
         f"warning: {made.unknown_shares['xx']:.1%} of the tokens of xx are [UNK]: use a tokenizer that covers its char"
@@ -171,7 +172,7 @@ def test_languages_that_the_tokenizer_covers_badly_are_reported(corpus, tmp_path
 
 def test_a_tokenizer_that_was_trained_can_be_trained_otherwise(corpus, monkeypatch, capsys):
     monkeypatch.setattr(Corpus, "unknown_shares", {"ja": 0.5})
-    show(corpus, "corpus", 1.0, "text")
+    show_prepared(corpus, "corpus", 1.0, "text")
     assert (
         "of ja are [UNK]: use byte fallback, a larger vocabulary, or a tokenizer that covers" in capsys.readouterr().err
     )
@@ -195,4 +196,4 @@ def test_a_file_that_the_manifest_leaves_out_is_damaged(corpus, tmp_path):
     del manifest["files"]["counts.npy"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"counts\.npy is damaged or missing"):
-        show(Corpus(folder), "corpus", 1.0, "text")
+        show_prepared(Corpus(folder), "corpus", 1.0, "text")

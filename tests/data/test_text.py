@@ -5,7 +5,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from rembed_keras.data.prepare.corpora import prepare, show
+from rembed_keras.analysis.prepared import show_prepared
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.prepare.sources import find_source, left_out
 from rembed_keras.data.text import read_exact_lines, text_files
 from rembed_keras.errors import UserError
@@ -84,7 +85,7 @@ def test_files_of_other_formats_beside_text_are_named(corpus, text_dir, tmp_path
         (text / name).write_text("a\n")
     made = prepare(text, tmp_path / "out", tokenizer=corpus.tokenizer.path)
     assert not capsys.readouterr().err
-    show(made, "out", 1.0, text)
+    show_prepared(made, "out", 1.0, text)
     shown = "'de.json', 'web/de.csv.gz', 'web/fr.arrow' and 1 more"
     note = f"note: left out of {text}: {shown}; text is read of .txt.gz, .txt, .jsonl, .jsonl.gz, .parquet files\n"
     assert capsys.readouterr().err == note

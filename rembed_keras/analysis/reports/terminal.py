@@ -1,6 +1,8 @@
 """Tables in a terminal of any width: lines are broken between words, and a table that is too wide is a list."""
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import takewhile
 
 WIDEST = 10_000  # columns of a terminal that has room for every table
@@ -53,10 +55,11 @@ class Fitted:
 
 
 class Whole:
-    """A table of Rich's as it is; or, where a number or a word would be cut, a list of its rows, as `Fitted` has it.
+    """A table of Rich's with its lines broken between words; or, where a number or a word would be cut, a list of its
+    rows, as `Fitted` has it.
 
     Args:
-        table: a `rich.table.Table` of texts.
+        table: a `rich.table.Table` of texts, with lines around its columns.
     """
 
     def __init__(self, table):
@@ -65,18 +68,26 @@ class Whole:
     def __rich_console__(self, console, options):
         from rich.measure import Measurement
 
-        columns = self.table.columns
-        measured = Measurement.get(console, options.update(max_width=WIDEST), self.table)
-        least = measured.maximum if any(column.no_wrap for column in columns) else measured.minimum
-        if least <= options.max_width:
+        columns, room = self.table.columns, options.max_width
+        if Measurement.get(console, options.update(max_width=WIDEST), self.table).maximum <= room:
             yield self.table
             return
         rows = [*zip(*([str(cell) for cell in column.cells] for column in columns), strict=True)]
         names = [str(column.header) for column in columns]
+        is_fixed = any(column.no_wrap for column in columns)
+        widths = None if is_fixed else fitting_widths([names, *rows], room - 1 - len(columns))  # beside the lines
+        if widths is not None:  # Rich's own would take as much of each wide column, and cut words
+            yield self._of_widths(widths)
+            return
         words = len([*takewhile(lambda column: column.justify == "left", columns)])
         yield from Fitted(str(self.table.title), names, rows, words).__rich_console__(console, options)
         if self.table.caption:
             yield str(self.table.caption)
+
+    def _of_widths(self, widths):
+        shown = copy(self.table)
+        shown.columns = [replace(each, width=width) for each, width in zip(self.table.columns, widths, strict=True)]
+        return shown
 
 
 def fitting_widths(rows: Sequence[Sequence[str]], room: int) -> list[int] | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rembed_keras.analysis.layers import Panel
+from rembed_keras.analysis.reports.terminal import Whole
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.tasks.scores import Score, dump_scores, read_scores
@@ -43,7 +44,8 @@ class Probed(NamedTuple):
         for metric in self.metrics:
             means = self.means(metric)
             groups = " / ".join(next(iter(means.values())))
-            Console().print(_table(f"{self.name}: {metric} in %, {groups}", means, self.num_layers))
+            shown = _table(f"{self.name}: {metric} in %, {groups}", means, self.num_layers)
+            Console().print(Whole(shown))
 
     def panels(self) -> list[Panel]:
         """Drawings of its metrics, in percent."""
@@ -138,7 +140,7 @@ def show_layers(known: Mapping[str, Mapping]) -> None:
                 if key in each.get(system, {}):
                     values = np.atleast_1d(np.array(each[system][key], float))
                     shown.add_row(Text(name), system, what, " ".join(f"{value:.3f}" for value in values))
-    Console().print(shown)
+    Console().print(Whole(shown))
 
 
 def _table(title, values, num_layers):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from rembed_keras.analysis.prepared import show_prepared
 from rembed_keras.data.corpus import Corpus
 from rembed_keras.data.prepare.cleaning import Cleaning
 from rembed_keras.data.prepare.corpora import prepare as prepare_corpus
-from rembed_keras.data.prepare.corpora import show
 from rembed_keras.data.prepare.excerpts import write_excerpt
 from rembed_keras.data.tokenizers.sentence_piece import Normalization
 from rembed_keras.errors import Count, Rate, Share, UserError
@@ -83,7 +83,7 @@ def prepare(
             processes,
             languages=languages,
         )
-    show(corpus, "corpus", time.monotonic() - begun, text_dir)
+    show_prepared(corpus, "corpus", time.monotonic() - begun, text_dir)
 
 
 def _refuse_lost_corpus(workdir):

@@ -12,6 +12,7 @@ from rich.console import Console
 from rembed_keras import config
 from rembed_keras.analysis.reports.tables import Table
 from rembed_keras.analysis.reports.terminal import Whole
+from rembed_keras.tasks.scores import Score, table
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,6 +47,23 @@ def test_the_ledger_keeps_all_digits(width):
     shown = console.file.getvalue()
     for number in (ledger.kept, ledger.dropped, ledger.total, *ledger.flops.values(), *ledger.optimizer_bytes.values()):
         assert f"{number:,}" in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [66, 70, 80, 90])
+def test_scores_keep_all_words(width):
+    """Rich takes as much of each wide column, and so cut names where all words had room."""
+    systems = ["pretrained", "scratch", "tfidf", "majority", "untrained"]
+    rows = [
+        Score("topics", language, "accuracy", value, seed, 500, system)
+        for language in ("en", "zh-Hant")
+        for system in systems
+        for seed, value in enumerate((0.5, 0.73, None))
+    ]
+    console = Console(file=io.StringIO(), width=width)
+    console.print(Whole(table(rows, "topics", systems, "en", ())))
+    shown = console.file.getvalue()
+    assert all(word in shown for word in (*systems, "zh-Hant", "61.5", "±16.3", "failed)")) and "…" not in shown
     assert max(map(len, shown.splitlines())) <= width
 
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rembed_keras.analysis.prepared import show_prepared
 from rembed_keras.data.prepare import survey
 from rembed_keras.data.prepare.cleaning import SHINGLE, VERDICTS, Cleaning, band_keys, bands, foreign, knows
-from rembed_keras.data.prepare.corpora import prepare, show
+from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.data.prepare.sources import find_source
 from rembed_keras.errors import UserError
 
@@ -158,5 +159,5 @@ def test_brackets_of_a_language_are_no_markup(capsys):
     verdicts = {"x[/b]": dict.fromkeys(VERDICTS, 1)}
     counts = {"num_tokens": {"x[/b]": 3}, "num_held_out": {}, "languages": ["x[/b]"], "unknown_shares": {}}
     tokenizer = SimpleNamespace(vocabulary_size=9)
-    show(SimpleNamespace(verdicts=verdicts, tokenizer=tokenizer, manifest={}, **counts), "a", 0, "b")
+    show_prepared(SimpleNamespace(verdicts=verdicts, tokenizer=tokenizer, manifest={}, **counts), "a", 0, "b")
     assert "x[/b]" in capsys.readouterr().out
