@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rembed_keras.analysis.cost import precision
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.text import sha256
@@ -126,6 +127,12 @@ class EncoderStart:
     def num_segments(self) -> int:
         """How many segments the encoder distinguishes."""
         return self._arguments.get("num_segments", DEFAULTS["num_segments"])
+
+    @property
+    def dtype(self) -> str:
+        """The name of the dtype, or policy, of the encoders that `fresh` makes."""
+        held = self._own_dtype if self._make is None else None
+        return precision.name_of(self._dtype or held or self._arguments.get("dtype"))
 
     def check_length(self, sequence_length: int) -> None:
         """As the function `check_length`, of the encoder that `fresh` makes."""

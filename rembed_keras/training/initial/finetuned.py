@@ -186,18 +186,17 @@ def refuse_other_labels(folder: Path, there: Mapping[str, Any], task: Task) -> N
             )
 
 
-def retry_failed(folder: Path, dtype: object) -> None:
+def retry_failed(folder: Path, dtype: str) -> None:
     """Removes what is left of a task's models that failed in another precision, in which a run may go on.
 
     Args:
-        folder: of the task.
-        dtype: of its models, as `finetune` has it.
+        folder: of the task; of another one, whose folder is in it, nothing is removed.
+        dtype: of its models.
     """
-    for file in [*folder.rglob(FAILED)]:
-        before, now = read_json(file).get("dtype", str(dtype)), str(dtype)
-        if before != now:
-            then, here = ("its encoder's dtype" if each == "None" else each for each in (before, now))
-            print(f"{file.parent} failed in {then}: it is fine-tuned again, in {here}", flush=True)
+    for file in [*folder.glob(f"*/{FAILED}")]:
+        before = read_json(file).get("dtype", dtype)
+        if before != dtype:
+            print(f"{file.parent} failed in {before}: it is fine-tuned again, in {dtype}", flush=True)
             shutil.rmtree(file.parent)
 
 

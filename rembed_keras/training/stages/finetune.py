@@ -137,7 +137,7 @@ def finetune(
     } | (model_settings_of(task) | initial.settings(starts))
     placement = place(strategy, batch_size, jit_compile, knob="FINETUNE_BATCH_SIZE")
     settings = placement.processes.by_chief(lambda: begin_task(workdir.finetuned / task.name, settings))
-    placement.processes.by_chief(lambda: retry_failed(workdir.finetuned / task.name, dtype))
+    placement.processes.by_chief(lambda: retry_failed(workdir.finetuned / task.name, initial.dtype))
     steps = math.ceil(epochs * len(encoded.rows) / batch_size)
     wrap = partial(wrapped, clip_norm=clip_norm, skip_nonfinite=skip_nonfinite)
     taught = with_teachers(terms, initial.tokenizer, sequence_length, placement)
@@ -180,7 +180,7 @@ def finetune(
         except DivergedError as error:
             if workdir.is_chief:
                 folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(folder / FAILED, json.dumps({"reason": str(error), "dtype": str(dtype)}))
+                write_atomically(folder / FAILED, json.dumps({"reason": str(error), "dtype": initial.dtype}))
                 print(f"{error}; it counts as failed", flush=True)
     if workdir.is_chief:
         _record_task(workdir.finetuned / task.name, task, initial, sequence_length)
