@@ -24,12 +24,14 @@ CountOrZero: TypeAlias = int
 Seed: TypeAlias = int
 Rate: TypeAlias = float
 Share: TypeAlias = float
+BelowOne: TypeAlias = float
 RANGES: dict[str, tuple[str, Callable[[int | float], bool]]] = {
     "Count": ("a positive whole number", lambda value: isinstance(value, int) and value > 0),
     "CountOrZero": ("a whole number of at least 0", lambda value: isinstance(value, int) and value >= 0),
     "Seed": ("a whole number from 0 to 2**32 - 1", lambda value: isinstance(value, int) and 0 <= value < SEEDS),
     "Rate": ("a number of at least 0", lambda value: 0 <= value < math.inf),
     "Share": ("a number from 0 to 1", lambda value: 0 <= value <= 1),
+    "BelowOne": ("a number of at least 0 and below 1", lambda value: 0 <= value < 1),
 }
 
 

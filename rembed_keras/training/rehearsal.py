@@ -17,7 +17,7 @@ from rembed_keras import compat
 from rembed_keras.adaptation.methods import Method
 from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import tune
-from rembed_keras.errors import Count, Share, UserError
+from rembed_keras.errors import BelowOne, Count, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.losses.weights import counts
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
@@ -123,7 +123,7 @@ def check_finetuning(
     encoder: Callable[..., Encoder] | None,
     methods: Sequence[Method],
     terms: Sequence[Term],
-    dropout: Share,
+    dropout: BelowOne,
     optimizer: OptimizerOfRate,
     callbacks: Sequence[Callable],
     strategy: Strategy,

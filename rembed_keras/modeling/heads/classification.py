@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import keras
 
-from rembed_keras.errors import Count, Share, UserError
+from rembed_keras.errors import BelowOne, Count, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.given_losses import is_binary
 from rembed_keras.modeling.heads.task_model import TaskModel
@@ -28,7 +28,7 @@ class Classifier(TaskModel):
             what the first token says, which long pre-training and many labels make up for and short ones do not.
 
     Raises:
-        UserError: for another pooling.
+        UserError: for another pooling, or a dropout that leaves nothing.
 
     Inputs as the encoder's. Trained on labels int [B] with cross-entropy.
 
@@ -48,7 +48,7 @@ class Classifier(TaskModel):
         self,
         encoder: Encoder,
         num_classes: Count,
-        dropout: Share = 0.1,
+        dropout: BelowOne = 0.1,
         name: str = "classifier",
         pooling: Pooling = "first",
     ):

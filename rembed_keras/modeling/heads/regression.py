@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rembed_keras.errors import Share, UserError
+from rembed_keras.errors import BelowOne, UserError
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.layers.rows import check_finite
@@ -30,7 +30,7 @@ class Regressor(TaskModel):
     def __init__(
         self,
         encoder: Encoder,
-        dropout: Share = 0.1,
+        dropout: BelowOne = 0.1,
         name: str = "regressor",
     ):
         super().__init__(encoder, 1, dropout, name)

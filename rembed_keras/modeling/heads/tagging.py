@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rembed_keras.errors import Count, Share
+from rembed_keras.errors import BelowOne, Count
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.heads.task_model import TaskModel
 from rembed_keras.modeling.losses.row_weights import of_each
@@ -34,7 +34,7 @@ class Tagger(TaskModel):
         self,
         encoder: Encoder,
         num_tags: Count,
-        dropout: Share = 0.1,
+        dropout: BelowOne = 0.1,
         name: str = "tagger",
     ):
         super().__init__(encoder, num_tags, dropout, name)

@@ -47,6 +47,7 @@ class TaskModel(EncoderTask):
 
     def __init__(self, encoder, units, dropout, name):
         check_counts({f"{name}: the number of outputs": units})
+        check_counts({f"{name}: dropout": dropout}, "BelowOne")
         head = keras.layers.Dense(units, kernel_initializer=initializer(), name="head", dtype="float32")
         hidden = self.pool(encoder(encoder.input)[self.reads], encoder.input)
         hidden = Dropout(dropout, name="dropout", dtype="float32")(hidden)

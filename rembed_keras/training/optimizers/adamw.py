@@ -3,7 +3,7 @@
 import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
-from rembed_keras.errors import Rate, Share
+from rembed_keras.errors import BelowOne, Rate, check_counts
 from rembed_keras.modeling.cost import adam_slots
 
 
@@ -19,6 +19,9 @@ class AdamW(keras.optimizers.AdamW):
         epsilon: added to the root of the second moment.
         name: the optimizer's name.
 
+    Raises:
+        UserError: for a decay of 1, with which a moment never begins.
+
     >>> AdamW().epsilon
     1e-06
     """
@@ -29,11 +32,12 @@ class AdamW(keras.optimizers.AdamW):
         self,
         learning_rate: Rate | LearningRateSchedule = 1e-4,
         weight_decay: Rate = 0.01,
-        beta_1: Share = 0.9,
-        beta_2: Share = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: Rate = 1e-6,
         name: str = "adamw",
     ):
+        check_counts({"AdamW.beta_1": beta_1, "AdamW.beta_2": beta_2}, "BelowOne")
         super().__init__(learning_rate, weight_decay, beta_1, beta_2, epsilon, name=name)
 
     def get_config(self):

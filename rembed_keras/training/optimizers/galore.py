@@ -9,7 +9,7 @@ from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras import compat
-from rembed_keras.errors import Count, Rate, Share, check_counts
+from rembed_keras.errors import BelowOne, Count, Rate, check_counts
 from rembed_keras.training.optimizers.matrices import matrix_shape
 
 
@@ -42,12 +42,13 @@ class GaLore(keras.optimizers.Optimizer):
         update_proj_gap: Count = 200,
         scale: Rate = 0.25,
         weight_decay: Rate = 0.01,
-        beta_1: Share = 0.9,
-        beta_2: Share = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: Rate = 1e-6,
         name: str = "galore",
     ):
         check_counts({"GaLore.rank": rank, "GaLore.update_proj_gap": update_proj_gap})
+        check_counts({"GaLore.beta_1": beta_1, "GaLore.beta_2": beta_2}, "BelowOne")
         super().__init__(learning_rate, weight_decay=weight_decay, name=name)
         self.rank, self.update_proj_gap, self.scale = rank, update_proj_gap, scale
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon

@@ -11,7 +11,7 @@ from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
 from rembed_keras import compat
-from rembed_keras.errors import Count, Rate, Share, UserError
+from rembed_keras.errors import BelowOne, Count, Rate, Share, UserError, check_counts
 from rembed_keras.training.optimizers.matrices import matrix_shape, muon_slots
 
 
@@ -31,7 +31,7 @@ class Muon(keras.optimizers.Muon):
         name: the optimizer's name.
 
     Raises:
-        UserError: for a Keras whose Muon is another: before 3.13.
+        UserError: for a Keras whose Muon is another: before 3.13; and for a decay of Adam's of 1.
 
     Source: Jordan et al. 2024; Liu et al. 2025 (the scale).
 
@@ -46,12 +46,13 @@ class Muon(keras.optimizers.Muon):
         learning_rate: Rate | LearningRateSchedule = 1e-3,
         weight_decay: Rate = 0.01,
         momentum: Share = 0.95,
-        beta_1: Share = 0.9,
-        beta_2: Share = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: Rate = 1e-6,
         ns_steps: Count = 5,
         name: str = "muon",
     ):
+        check_counts({"Muon.beta_1": beta_1, "Muon.beta_2": beta_2}, "BelowOne")
         if "adam_weight_decay" not in inspect.signature(keras.optimizers.Muon.__init__).parameters:
             found = keras.__version__
             raise UserError(f"Muon needs Keras 3.13 or later, and this is {found}: upgrade, or take another optimizer")

@@ -17,7 +17,7 @@ from rembed_keras.adaptation.terms import Term
 from rembed_keras.adaptation.tuning import learning_rate_multipliers, task_variables, tune, tuned
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.writing import write_atomically
-from rembed_keras.errors import Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
+from rembed_keras.errors import BelowOne, Count, CountOrZero, DivergedError, Rate, Seed, Share, check_counts
 from rembed_keras.modeling.encoder import Encoder
 from rembed_keras.modeling.saving.configuration import check_names
 from rembed_keras.modeling.sizes import Dtype
@@ -68,7 +68,7 @@ def finetune(
     clip_norm: Rate | None = 1.0,
     skip_nonfinite: CountOrZero = 0,
     warmup_share: Share = 0.1,
-    dropout: Share | None = None,
+    dropout: BelowOne | None = None,
     starts: Sequence[Start] = STARTS,
     seeds: Sequence[Seed] = (0,),
     log_every: Count = 50,

@@ -69,9 +69,12 @@ def test_padded_tags_count_nothing():
 
 
 @pytest.mark.any_backend
-def test_number_of_outputs_is_checked():
+def test_numbers_of_outputs_and_dropout_are_checked():
     with pytest.raises(ValueError, match="classifier: the number of outputs is 0"):
         Classifier(make_encoder(), 0)
+    for make in (Classifier, Tagger):
+        with pytest.raises(ValueError, match=r"dropout is 1\.0; it must be a number of at least 0 and below 1"):
+            make(make_encoder(), 3, dropout=1.0)  # which leaves nothing to learn from
 
 
 @pytest.mark.any_backend

@@ -59,6 +59,15 @@ class Lookahead(keras.optimizers.Optimizer):
         self.assign(variable, slow)
 
 
+@pytest.mark.parametrize("kind", [AdamW, GaLore, Muon])
+@pytest.mark.parametrize("name", ["beta_1", "beta_2"])
+def test_moments_that_never_begin_are_refused(kind, name):
+    with pytest.raises(
+        UserError, match=f"{kind.__name__}.{name} is 1.0; it must be a number of at least 0 and below 1"
+    ):
+        kind(RATE, **{name: 1.0})
+
+
 def test_an_optimizer_around_another_whose_state_would_be_lost_is_refused():
     with pytest.raises(UserError, match="Lookahead holds Lion, whose state no checkpoint would have: let its property"):
         TrainingOptimizer(Lookahead(has_all=False))
