@@ -16,7 +16,7 @@ import keras
 import keras_hub
 
 from rembed_keras import compat
-from rembed_keras.errors import Count, CountOrZero, Rate, Share
+from rembed_keras.errors import BelowOne, Count, CountOrZero, Rate
 from rembed_keras.modeling.blocks import PostNorm
 from rembed_keras.modeling.blocks.stack import block_of, check_encoder, cut_arguments, described_kinds, layers_of_cut
 from rembed_keras.modeling.choices import Choice
@@ -112,7 +112,7 @@ class Encoder(ReadsTexts, ExportsNamedOutputs, Retraced, KeepsTableFrozen, keras
         input_embedding_dim: Count,
         max_sequence_length: Count = 512,
         num_segments: CountOrZero = 2,
-        dropout: Share = 0.0,
+        dropout: BelowOne = 0.0,
         activation: Activation = "gelu",
         layer_norm_epsilon: Rate = 1e-12,
         head_dim: Count | None = None,

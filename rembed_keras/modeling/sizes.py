@@ -59,9 +59,7 @@ def check_sizes(config: Mapping[str, object]) -> None:
     for key, numbers in (("layer_groups", [groups] if isinstance(groups, int) else groups), ("input_cutoffs", cutoffs)):
         if not isinstance(numbers, list | tuple) or not all(isinstance(number, int) for number in numbers):
             raise UserError(f"{key} is {shortened(config[key])}; it must be made of whole numbers")
-    dropout = config.get("dropout", 0.0)
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise UserError(f"dropout is {shortened(dropout)}; it must be at least 0 and under 1")
+    check_counts({"dropout": config.get("dropout", 0.0)}, "BelowOne")
     check_counts({"layer_norm_epsilon": config.get("layer_norm_epsilon", 0.0)}, "Rate")
 
 
