@@ -10,6 +10,7 @@ from rembed_keras.errors import UserError
 BERTS = frozenset(
     ("Bert", "ConvBert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "Retribert", "SqueezeBert")
 )  # whose tokenizers are BERT's by other names
+BYTE_LEVEL = frozenset(("Bart", "GPT2", "Roberta"))  # whose classes say what stands before a text
 # what BERT's normalizer does, by the names of the library: the setting's name, and what holds where none is said
 NORMALIZATION = {
     "lowercase": ("do_lower_case", True),
@@ -57,6 +58,16 @@ def overrides_normalization(path: Path) -> bool:
     if not said or tokenizer_class(path) is not None:
         return bool(said) and is_berts(path)
     return any(theirs in said for theirs, _ in NORMALIZATION.values())
+
+
+def space_before(path: Path) -> bool | None:
+    """Whether the class that reads a byte-level `tokenizer.json` puts a space before a text, whatever that file says.
+
+    None where the file says it: RoBERTa's and like classes alone go by their setting, and leave it out where none is.
+    """
+    name = tokenizer_class(path)
+    is_robertas = name is None and _read(path.with_name("config.json")).get("model_type") == "roberta"
+    return bool(settings(path).get("add_prefix_space", False)) if name in BYTE_LEVEL or is_robertas else None
 
 
 def special_names(path: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 
 from rembed_keras.data.text import read_exact_lines
-from rembed_keras.data.tokenizers.beside import added_pieces, normalization, overrides_normalization
+from rembed_keras.data.tokenizers.beside import added_pieces, normalization, overrides_normalization, space_before
 from rembed_keras.data.tokenizers.ends import ends, with_named_ends
 from rembed_keras.data.tokenizers.protocol import BROKEN
 from rembed_keras.data.tokenizers.sentence_piece import CHUNK, SPACE, SPECIAL_PIECES
@@ -261,6 +261,11 @@ def _whole(path):
         cleans = made.normalizer.clean_text
         made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=cleans, **normalization(path))
         made = tokenizers.Tokenizer.from_str(made.to_str())  # its added pieces are normalized too
+    if (
+        isinstance(made.pre_tokenizer, tokenizers.pre_tokenizers.ByteLevel)
+        and (begins := space_before(path)) is not None
+    ):
+        made.pre_tokenizer.add_prefix_space = begins
     return with_named_ends(_with_added(made, path), path)
 
 

@@ -121,3 +121,29 @@ def test_ids_are_those_of_transformers(what, whole, folder, peers, tmp_path):
     text = TEXT.replace("zoofiles", "zoo") if what == "special" else TEXT  # which to us is text
     assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
     assert ours.vocabulary_size == len(theirs)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ({"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": True}}, True),
+        ({"tokenizer_config.json": {"tokenizer_class": "RobertaTokenizerFast"}}, False),
+        ({"config.json": {"model_type": "roberta"}}, False),
+        ({"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}}, None),
+        ({}, None),
+    ],
+)
+def test_a_space_before_a_text_is_that_of_the_class_that_reads_a_file(begins, beside, expected, tmp_path):
+    pieces = [*PIECES[:5], "\u0120", "a", "b", "\u0120a"]
+    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [("\u0120", "a")])
+    made = tokenizers.Tokenizer(model)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins)
+    made.save(str(tmp_path / "tokenizer.json"))
+    for name, content in beside.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    ours = open_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "copy").mkdir()
+    copy = open_tokenizer(ours.copy_to(tmp_path / "copy"))
+    has_space = begins if expected is None else expected
+    assert ours.encode("ab") == copy.encode("ab") == ([8, 7] if has_space else [6, 7])
