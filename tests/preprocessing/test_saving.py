@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rembed_keras import Classifier, Encoder, MaskedLM, MaskedLMPreprocessor, TextClassifierPreprocessor, Tokenizer
+from rembed_keras.data.tokenizers.opening import open_tokenizer
 from rembed_keras.errors import UserError
-from rembed_keras.interop import merge
+from rembed_keras.interop import merge, tokenizer_of, write
 from rembed_keras.modeling import Sum
 from rembed_keras.modeling.attention import Nystrom
 from rembed_keras.modeling.blocks import PreNorm
@@ -68,6 +69,18 @@ def test_a_preset_replaces_the_one_that_its_folder_had(tokenizer, tmp_path):
         assert again.preprocessor is None and again.num_layers == layers
     with pytest.raises(UserError, match="num_classes"):
         Classifier.from_preset(str(tmp_path))
+
+
+def test_a_preset_in_the_place_of_a_converted_one_has_its_own_tokenizer_alone(tokenizer, lines, tmp_path):
+    write(make_encoder(), str(tmp_path / "preset"), "preset", tokenizer.model.copy_to(tmp_path))
+    assert tokenizer_of(tmp_path / "preset") == tmp_path / "preset/tokenizer.model"
+    other, encoder = Tokenizer.train(lines, 300), make_encoder()
+    encoder.preprocessor = TextClassifierPreprocessor(other)
+    encoder.save_to_preset(tmp_path / "preset")
+    assert open_tokenizer(tokenizer_of(tmp_path / "preset")).segmentation == other.model.segmentation
+    encoder.preprocessor = None
+    encoder.save_to_preset(tmp_path / "preset")
+    assert tokenizer_of(tmp_path / "preset") is None and Encoder.from_preset(tmp_path / "preset").preprocessor is None
 
 
 def test_a_preset_in_a_path_is_the_one_in_that_folder(tokenizer, lines, tmp_path):

@@ -19,6 +19,7 @@ from rembed_keras.errors import UserError, did_you_mean, shortened
 FOLDER = Path(__file__).parent.parent.parent / "presets"
 CARD = "README.md"
 CONFIG, TASK = "config.json", "task.json"
+BARE = "tokenizer.model"  # which the commands write beside keras-hub's own copy, and read before it
 
 
 def names() -> list[str]:
@@ -98,7 +99,7 @@ def _clear(place):
     """Removes what an earlier preset in a folder has, which would be taken for the next one's."""
     if not (place / CONFIG).is_file() or '"registered_name"' not in (place / CONFIG).read_text(encoding="utf-8"):
         return
-    for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json"):
+    for name in (CONFIG, TASK, "task.weights.h5", "preprocessor.json", "tokenizer.json", BARE):
         (place / name).unlink(missing_ok=True)
     for weights in place.glob("model*.weights.*"):  # keras-hub would read those of one file before those of shards
         weights.unlink()
