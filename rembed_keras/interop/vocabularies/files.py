@@ -31,7 +31,7 @@ def tokenizer_of(source: Path) -> Path | None:
     """The tokenizer's file in a folder; None if there is no usable one."""
     found = next(iter(tokenizer_files(source, (FAIRSEQ, *THEIRS))), None)
     if found is not None and found.name in SENTENCE_PIECE and (whole := found.with_name("tokenizer.json")).exists():
-        return found if _is_readable(found) and not _has_added(whole) else whole
+        return found if _is_readable(found) and not _has_others(whole, found) else whole
     found = found or next((source / name for name in PLAIN if _is_plain(source / name)), None)
     return found if found is not None and _is_whole(found) else None
 
@@ -64,15 +64,31 @@ def _is_readable(path):
         return False
 
 
-def _has_added(path):
-    """Whether a `tokenizer.json` has pieces of text that were added to its model, and that no file beside it has."""
+def _has_others(path, model):
+    """Whether a `tokenizer.json` has pieces of text that were added to it, or others than the model beside it.
+
+    It is what transformers reads, which keeps the model of old beside a vocabulary that was trimmed or extended.
+    """
     parts = read_json(path)
     try:
         vocabulary = parts["model"]["vocab"]
-        own = {piece for piece, _ in vocabulary} if isinstance(vocabulary, list) else vocabulary
-        return any(not each["special"] and each["content"] not in own for each in parts["added_tokens"])
+        is_unigram = isinstance(vocabulary, list)
+        own = [piece for piece, _ in vocabulary] if is_unigram else [*vocabulary]
+        known = {*own}
+        if any(not each["special"] and each["content"] not in known for each in parts["added_tokens"]):
+            return True
     except (KeyError, TypeError, ValueError):  # it is not read if it need not be
         return False
+    return is_unigram and _is_of_others(model, own)
+
+
+def _is_of_others(model, pieces):
+    """Whether a SentencePiece model that can be read has other pieces than these."""
+    try:
+        ours = opened_tokenizer(model)
+    except UserError:
+        return False  # whoever opens it says why it cannot be read
+    return [ours.piece(i) for i in range(ours.vocabulary_size)] != pieces
 
 
 def _is_plain(path):

@@ -210,6 +210,22 @@ def test_a_tokenizer_json_is_taken_where_the_model_beside_it_lacks_pieces(corpus
     assert tokenizer_of(tmp_path).name == "tokenizer.json"
 
 
+@pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "sentencepiece.model"])
+def test_a_tokenizer_json_is_taken_where_the_model_beside_it_has_other_pieces(name, tmp_path):
+    path = trained(tmp_path / name, FAIRSEQ if "bpe" in name else SPECIAL)
+    write(random_model().encoder, str(tmp_path / "out"), "huggingface", path)
+    (tmp_path / "out/tokenizer.json").rename(whole := tmp_path / "tokenizer.json")
+    assert tokenizer_of(tmp_path) == path
+    parts = json.loads(whole.read_text())
+    removed = parts["model"]["vocab"].pop(20)[0]  # as those do who trim a vocabulary, and leave the model as it is
+    for each in parts["added_tokens"]:
+        each["id"] -= each["id"] > 20
+    whole.write_text(json.dumps(parts))
+    assert tokenizer_of(tmp_path) == whole
+    ours = open_tokenizer(whole)
+    assert removed not in [ours.piece(i) for i in range(ours.vocabulary_size)]
+
+
 @pytest.mark.parametrize(("role", "name"), [("cls", "[CLS]"), ("cls", "the"), ("mask", "[SEP]"), ("pad", "[SEP]")])
 def test_a_model_that_would_begin_a_text_otherwise_than_its_class_is_not_read(role, name, corpus, tmp_path):
     corpus.tokenizer.copy_to(tmp_path)
