@@ -123,6 +123,18 @@ def test_ids_are_those_of_transformers(what, whole, folder, peers, tmp_path):
     assert ours.vocabulary_size == len(theirs)
 
 
+def byte_level(folder, begins, beside):
+    """The tokenizer of a folder in which the file says whether a space begins a text, and so may what is beside it."""
+    pieces = [*PIECES[:5], "\u0120", "a", "b", "\u0120a"]
+    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [("\u0120", "a")])
+    made = tokenizers.Tokenizer(model)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins)
+    made.save(str(folder / "tokenizer.json"))
+    for name, content in beside.items():
+        (folder / name).write_text(json.dumps(content))
+    return open_tokenizer(folder / "tokenizer.json")
+
+
 @pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize(
     ("beside", "expected"),
@@ -135,15 +147,19 @@ def test_ids_are_those_of_transformers(what, whole, folder, peers, tmp_path):
     ],
 )
 def test_a_space_before_a_text_is_that_of_the_class_that_reads_a_file(begins, beside, expected, tmp_path):
-    pieces = [*PIECES[:5], "\u0120", "a", "b", "\u0120a"]
-    model = tokenizers.models.BPE({piece: i for i, piece in enumerate(pieces)}, [("\u0120", "a")])
-    made = tokenizers.Tokenizer(model)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=begins)
-    made.save(str(tmp_path / "tokenizer.json"))
-    for name, content in beside.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    ours = open_tokenizer(tmp_path / "tokenizer.json")
+    ours = byte_level(tmp_path, begins, beside)
     (tmp_path / "copy").mkdir()
     copy = open_tokenizer(ours.copy_to(tmp_path / "copy"))
     has_space = begins if expected is None else expected
     assert ours.encode("ab") == copy.encode("ab") == ([8, 7] if has_space else [6, 7])
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("said", [{}, {"add_prefix_space": False}, {"add_prefix_space": True}])
+@pytest.mark.parametrize("name", ["RobertaTokenizer", "GPT2Tokenizer", "BartTokenizerFast"])
+def test_a_space_before_a_text_is_that_of_transformers(name, said, begins, peers, tmp_path):
+    _, transformers = peers
+    config = {"config.json": {"model_type": "roberta"}, "tokenizer_config.json": {"tokenizer_class": name} | said}
+    ours = byte_level(tmp_path, begins, config)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert ours.encode("ab a") == theirs("ab a", add_special_tokens=False)["input_ids"]
