@@ -16,8 +16,8 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
 
     On JAX, Keras takes them out of the model while it loops, and only `fit` of later versions gives them back, once a
     step is finished: a notebook whose cell is stopped, or a step that no memory is left for, would cost the training.
-    A step takes no variables that share an array there, as weights and their means do after `fit` of an optimizer with
-    `use_ema`: they get one each.
+    A step takes no variables that share an array there, and takes that of one from another: they get one each, as
+    weights and their means do after `fit` of an optimizer with `use_ema`, whatever calls the model next.
 
     Args:
         model: whose `fit`, `evaluate` or `predict` is called.
@@ -34,11 +34,13 @@ def weights_kept(model, is_trained: bool = False) -> Iterator[None]:
     values = _of_their_own(owned)
     try:
         yield
+        _of_their_own(owned)
     except BaseException:
         emptied = compat.end_of_loop(model, [*owned, *model.metrics_variables])
         for variable, value in zip(owned, values, strict=True):
             if id(variable) in emptied and not value.is_deleted():
                 variable.assign(value)
+        _of_their_own([variable for variable in owned if id(variable) not in emptied])
         made = emptied - {*map(id, owned)}  # in the loop, of metrics: Keras 3.10 asks for them before it begins another
         for metric in model.metrics:
             if not made.isdisjoint(map(id, metric.variables)):

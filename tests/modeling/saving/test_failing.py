@@ -97,3 +97,19 @@ def test_an_encoder_that_is_stopped_has_its_weights():
     with pytest.raises(StoppedError):
         encoder.predict(INPUTS, batch_size=2, verbose=0, callbacks=[Stopping(0)])
     np.testing.assert_array_equal(encoder.predict(INPUTS, batch_size=2, verbose=0)["pooled_output"], before)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_weights_that_are_means_after_training_stay_beside_whatever_is_called_next(is_stopped):
+    """On JAX Keras gives weights and means one array, which a step or the encoder's `predict` would take from both."""
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True))
+    if is_stopped:
+        with pytest.raises(StoppedError):
+            looped(model, "fit", callbacks=[Stopping(1)])
+    else:
+        looped(model, "fit")
+    looped(model.encoder, "predict")
+    states = [keras.ops.convert_to_numpy(each) for each in (*model.weights, *model.optimizer.variables)]
+    assert all(np.isfinite(state).all() for state in states)
+    model.train_on_batch(INPUTS, LABELS)
