@@ -153,6 +153,7 @@ class EncoderTask(
         know_classes(config)
         self.compile(**keras.saving.deserialize_keras_object(self.note_terms(config)))
         self.optimizer.build(self.trainable_variables)
+        self.check_optimizer()
 
     def take_preprocessor(self, preprocessor: keras.layers.Layer | None) -> None:
         """What setting `preprocessor` does: an encoder that has none takes it too."""

@@ -66,7 +66,7 @@ class Retraced:
         Raises:
             UserError: if the optimizer has trained other weights than are to be trained now.
         """
-        self._check_optimizer()
+        self.check_optimizer()
         if getattr(self, "train_function", None) is None:
             begin_lora(self)
         return super().make_train_function(force or self._is_changed_for("train"))  # type: ignore[misc] # the model's
@@ -108,7 +108,12 @@ class Retraced:
             axes = [[size == 1 for size in getattr(each, "shape", ())[1:]] for each in labels]
             object.__setattr__(self, "_axes", {**(self._axes or {}), step: axes})
 
-    def _check_optimizer(self):
+    def check_optimizer(self) -> None:
+        """Notes which weights the optimizer has a state for, as it is first used or read from a file.
+
+        Raises:
+            UserError: if others are to be trained now.
+        """
         model: Any = self
         if model.optimizer is None:
             return

@@ -1,5 +1,7 @@
 """A model that was used, then changed, computes what it is now."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -78,6 +80,23 @@ def test_an_optimizer_of_other_weights_trains_nothing(change):
     changed = [not np.array_equal(weight, value) for weight, value in zip(model.get_weights(), kept, strict=True)]
     trained = {id(weight) for weight in model.trainable_variables}
     assert changed == [id(weight) in trained for weight in model.weights]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_an_optimizer_that_was_read_trains_the_weights_that_it_was_saved_with(is_trained):
+    """Keras would end in an error about its optimizer, or, where fewer weights are trained on TensorFlow, in none."""
+    model = Classifier(make_encoder(num_layers=1, trainable=is_trained), 3)
+    model.compile("lion", **QUICK)
+    model.train_on_batch(INPUTS, LABELS)
+    copied = copy.deepcopy(model)
+    assert np.isfinite(copied.train_on_batch(INPUTS, LABELS)[0])
+    copied = copy.deepcopy(model)
+    copied.encoder.trainable = not is_trained
+    with pytest.raises(UserError, match="compile again with a new optimizer"):
+        copied.train_on_batch(INPUTS, LABELS)
+    copied.compile("lion", **QUICK)
+    assert np.isfinite(copied.train_on_batch(INPUTS, LABELS)[0])
 
 
 @pytest.mark.any_backend
