@@ -258,8 +258,8 @@ class PretrainingModel(StepsInParts, EncoderTask):
 
     def track(self, losses, hits, weights, language_ids):
         """Adds losses and hits, weighted, all [B, N], of rows in languages int [B] to the metrics."""
-        losses, weights = numbers(losses, weights)
         self.loss_mean.update_state(losses, weights)
+        losses, weights = numbers(losses, weights)
         self.accuracy.update_state(hits, weights)
         if self.loss_by_group is not None:
             self.loss_by_group.update_rows(losses, language_ids, weights)

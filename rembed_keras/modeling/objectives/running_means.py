@@ -1,8 +1,10 @@
 """What a log reports of the steps since its last row: means, of all predictions and of those of each group.
 
-A prediction whose loss is not finite is left out, so that a step that the optimizer skips does not spoil the means of
-the others.
+A prediction whose loss is not finite is left out where the optimizer skips such steps, so that one does not spoil the
+means of the others. Other optimizers make weights of NaN of it, and the mean says so, to `TerminateOnNaN` for one.
 """
+
+from collections.abc import Iterable
 
 import keras
 from keras import ops
@@ -34,15 +36,23 @@ def numbers(values, weights):
 class MeanOfNumbers(keras.metrics.Mean):
     """A weighted mean that leaves out what is not finite; NaN of nothing, where 0 would look like a perfect loss.
 
+    Attributes:
+        leaves_out: False for a mean of all that weighs anything, which is not finite then.
+
     >>> metric = MeanOfNumbers()
     >>> metric.update_state(np.array([1.0, float("nan"), 4.0]), np.array([2.0, 1.0, 1.0]))
     >>> float(metric.result())
     2.0
     """
 
+    leaves_out = True
+
     def update_state(self, values, sample_weight):
         """Adds values with weights of the same shape."""
-        return super().update_state(*numbers(values, sample_weight))
+        if self.leaves_out:
+            return super().update_state(*numbers(values, sample_weight))
+        values, weights = (ops.cast(each, "float32") for each in (values, sample_weight))
+        return super().update_state(ops.where(weights != 0, values, 0.0), weights)
 
     def result(self):
         return self.total / self.count
@@ -55,6 +65,16 @@ class ListsLogsOnce:
     logs. Keras's list would have it twice. And a batch's logs are numbers, of this batch alone: those of Keras 3.10 are
     arrays, of all batches that were before it.
     """
+
+    def make_train_function(self, force=False):
+        """The model's, with means that suit its optimizer."""
+        _suit(self.metrics, self.optimizer)  # type: ignore[attr-defined] # the model's
+        return super().make_train_function(force)  # type: ignore[misc] # the model's
+
+    def make_test_function(self, force=False):
+        """As `make_train_function`."""
+        _suit(self.metrics, self.optimizer)  # type: ignore[attr-defined] # the model's
+        return super().make_test_function(force)  # type: ignore[misc] # the model's
 
     @property
     def metrics_names(self) -> list[str]:
@@ -81,6 +101,13 @@ class ListsLogsOnce:
         self.reset_metrics()  # type: ignore[attr-defined] # the model's
         logs = _numbers(super().test_on_batch(x, y, sample_weight, return_dict=True))  # type: ignore[misc] # the model's
         return logs if return_dict else _listed(self, logs)
+
+
+def _suit(metrics: Iterable, optimizer: object) -> None:
+    """Has means leave out what is not finite where the optimizer skips a step of which the gradient is not."""
+    for metric in metrics:
+        if isinstance(metric, MeanOfNumbers):
+            metric.leaves_out = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 def _numbers(logs):

@@ -6,6 +6,7 @@ from own_parts.modeling.objective import LanguageIdentification
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Encoder, MaskedLM, ReplacedTokenDetection
 from rembed_keras.modeling.layers import draws
+from rembed_keras.training.optimizers.training_optimizer import TrainingOptimizer
 from tests.modeling import reference
 from tests.modeling.forward import QUICK, forward
 from tests.modeling.test_encoder import FIRST, SECOND, make_encoder, make_inputs
@@ -243,3 +244,23 @@ def test_the_examples_objective_refuses_more_languages_than_it_tells_apart():
     model = LanguageIdentification(make_encoder(num_layers=1), 2)
     with pytest.raises(UserError, match="num_languages of languages is 2, and the text has 3 languages"):
         model.track_groups(["de", "en", "ja"])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_loss_that_is_not_finite_is_left_out_where_its_step_is_skipped(skips):
+    model = MaskedLM(make_encoder(num_layers=1), 20)
+    optimizer = keras.optimizers.SGD(0.1)
+    model.compile(TrainingOptimizer(optimizer, skip_nonfinite=1) if skips else optimizer, **QUICK)
+    model.make_train_function()
+    for losses, expected in (([[3.0, 1.0, np.inf]], 2.0), ([[np.nan, 1.0, 1.0]], 5 / 3 if skips else np.nan)):
+        model.track(np.array(losses), np.zeros((1, 3)), np.array([[1.0, 1.0, 0.0]]), None)
+        np.testing.assert_allclose(float(model.get_metrics_result()["loss"]), expected, rtol=1e-6)
+
+
+def test_the_loss_of_an_epoch_in_which_weights_became_nan_is_nan():
+    model = MaskedLM(make_encoder(num_layers=1), 20)
+    model.compile(keras.optimizers.SGD(float("nan")), **QUICK)
+    x, y, weights = make_batch()
+    logs = model.fit(x, y, sample_weight=weights, batch_size=1, verbose=0).history  # the first loss is still finite
+    assert np.isnan(logs["loss"][0])
