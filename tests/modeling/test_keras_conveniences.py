@@ -154,6 +154,8 @@ MASKED = INPUTS | {"mask_positions": np.array([[1, 2], [1, 2]])}
         (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([-1, 0]), "no label -1: num_classes is 3"),
         (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([0.9, 0]), "no label 0.9: num_classes is 3"),
         (lambda encoder: Tagger(encoder, 2), INPUTS, np.full((2, 8), 5), "no label 5: num_tags is 2, .* from 0 to 1"),
+        (lambda encoder: Classifier(encoder, 3), INPUTS, np.array([0, None], object), "weights: None is not a number"),
+        (Regressor, INPUTS, np.array(["0.5", "good"]), "no label '0.5': labels are numbers"),
         (SpanExtractor, INPUTS, np.array([[1, 2], [3, 8]]), "no label 8: the length of a row is 8"),
         (lambda encoder: MaskedLM(encoder, 8), MASKED, np.array([[1, 2], [3, 50]]), "no label 50: vocabulary_size"),
     ],
@@ -207,6 +209,9 @@ def test_lists_are_taken_as_arrays_and_a_missing_input_is_named():
     evaluated = model.evaluate(lists, [1, 2], sample_weight=[1.0, 0.5], verbose=0)
     np.testing.assert_allclose(model.test_on_batch(lists, [1, 2], [1.0, 0.5]), expected, rtol=1e-6)
     np.testing.assert_allclose(evaluated, expected, rtol=1e-6)
+    objects = {key: np.array([*map(np.array, rows)], object) for key, rows in lists.items()}
+    found = model.test_on_batch(objects, np.array([1, 2], object), np.array([1.0, 0.5], object))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_allclose(model.predict(lists, verbose=0), model.predict_on_batch(INPUTS), rtol=1e-5)
     with pytest.raises(UserError, match="rows of token_ids are of several lengths"):
         model.predict(lists | {"token_ids": [[1], [2, 3]]})

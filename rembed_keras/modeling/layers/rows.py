@@ -88,10 +88,7 @@ def check_labels(labels: object, count: int, name: str, weights: object = None) 
     rembed_keras.errors.UserError: there is no label 3: num_classes is 3, and labels are numbers from 0 to 2
     """
     told = f"{name} is {count}, and labels are numbers from 0 to {count - 1}"
-    given = known_values(labels)
-    first = None if given is None else next(iter(given.ravel()[:1].tolist()), None)
-    if isinstance(first, str | bytes):
-        raise UserError(f"there is no label {shortened(first)}: {told}")
+    _check_no_names(labels, told)
     values = _weighed(labels, weights)
     outside = values[(values < 0) | (values >= count) | (values % 1 != 0)]
     if outside.size:
@@ -171,14 +168,22 @@ def check_finite(labels: object, weights: object = None) -> None:
         weights: as of `check_labels`.
 
     Raises:
-        UserError: for a label that is not finite.
+        UserError: for a label that is not finite, or names.
 
     >>> check_finite([0.5, float("nan")], [1.0, 0.0])
     """
+    _check_no_names(labels, "labels are numbers")
     values = _weighed(labels, weights)
     outside = values[~np.isfinite(values)]
     if outside.size:
         raise UserError(f"there is a label {outside.flat[0]}: leave its row out, or give it the sample_weight 0")
+
+
+def _check_no_names(labels, said):
+    given = known_values(labels)
+    first = None if given is None else next(iter(given.ravel()[:1].tolist()), None)
+    if isinstance(first, str | bytes):
+        raise UserError(f"there is no label {shortened(first)}: {said}")
 
 
 def _weighed(labels, weights):

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.layers.rows import BEYOND, check_rows, known_values
 from rembed_keras.modeling.texts.shared_rows import check_batch
@@ -64,7 +64,7 @@ def _check_order(mask):
 
 
 def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
-    """Inputs of a model, and labels and weights of them, of which lists are arrays.
+    """Inputs of a model, and labels and weights of them, of which lists, and arrays of objects, are arrays of numbers.
 
     Args:
         model: an `Encoder`, or a model that has one.
@@ -72,7 +72,7 @@ def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
         labels: labels and weights.
 
     Raises:
-        UserError: if an input is missing, or rows of a list are of several lengths.
+        UserError: if an input is missing, rows are of several lengths, or one holds None or the like.
     """
     if not is_tokenized(x):
         return x, *labels
@@ -82,12 +82,18 @@ def arrays_of(model: Any, x: Any, *labels: Any) -> tuple:
 
 
 def _array(values, name):
-    if not isinstance(values, list) and not hasattr(values, "to_numpy"):  # as a column of pandas has
+    is_of_objects = getattr(getattr(values, "dtype", None), "kind", None) == "O"  # as a column may be that had gaps
+    if not (isinstance(values, list) or is_of_objects or hasattr(values, "to_numpy")):  # as a column of pandas has
         return values
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
+        array = np.asarray(array.tolist()) if array.dtype.kind == "O" else array
     except ValueError:
         raise UserError(f"rows of {name} are of several lengths: pad them to one") from None
+    if array.dtype.kind == "O":
+        strange = next((each for each in array.flat if not isinstance(each, int | float)), array)
+        raise UserError(f"{name}: {shortened(strange)} is not a number")
+    return array
 
 
 def narrowed(labels: Any) -> Any:
