@@ -63,7 +63,7 @@ class ListsLogsOnce:
 
     A mean of the model's own can have the name of one of Keras's, or of another objective's, whose place it takes in
     logs. Keras's list would have it twice. And a batch's logs are numbers, of this batch alone: those of Keras 3.10 are
-    arrays, of all batches that were before it.
+    arrays, of all batches that were before it. Means leave out what the optimizer skips, and nothing else.
     """
 
     def make_train_function(self, force=False):
