@@ -16,6 +16,7 @@ from rembed_keras.data.writing import locked
 from rembed_keras.errors import UserError
 
 DRAWN = ("arms", "measures", "hypotheses", "verdicts", "scores", "curves", "layers")  # of a record, by figures
+UNDRAWN = ".undrawn"  # in a study's folder, while its study.json has what its figures do not show yet
 
 
 @click.command()
@@ -159,7 +160,9 @@ class _Driver:
         seconds, _ = progress_of(record)
         begun = {run.name for run in plan.runs if run.is_recorded or run.folder.exists()}  # not those that begin again
         self.seconds = {name: taken for name, taken in seconds.items() if name in begun}
-        self.drawn = _drawn(record) if (plan.results / "study.png").exists() else None
+        self.undrawn = plan.folder / UNDRAWN
+        is_drawn = (plan.results / "study.png").exists() and not self.undrawn.exists()
+        self.drawn = _drawn(record) if is_drawn else None
         self.failures: dict[str, str] = {}
         self.is_stopped = False  # whether a run was
         self.warnings: set[str] = set()  # that were shown
@@ -218,6 +221,8 @@ class _Driver:
         from rembed_keras.data.writing import write_atomically
 
         self.record = make_record(self.plan, self.seconds, self.failures)
+        if _drawn(self.record) != self.drawn:
+            self.undrawn.touch()
         write_atomically(self.plan.results / "study.json", to_text(self.record))
         write_atomically(self.plan.results / "study.md", markdown(self.record, self.title))
         write_atomically(self.plan.results / "study.html", page(self.record, self.title))
@@ -231,6 +236,7 @@ class _Driver:
         if draw_arms(self.plan.results / "layers.png", self.record):
             click.echo(f"{self.plan.results}: layers.png")
         write_trials(self.plan.folder / "tensorboard", self.record)
+        self.undrawn.unlink(missing_ok=True)
 
     def _warn(self):
         """Says at once what measures find nothing, so that nobody waits for all runs to learn it."""

@@ -3,6 +3,7 @@
 `tests/recipes/test_study_smoke.py` does the same with real runs.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -136,6 +137,23 @@ def test_figures_follow_hypotheses_that_were_changed_after_all_runs(study, tmp_p
     code, _, _ = study("h/studies.Hypothesis.expected='lower'")
     assert code == 0 and record()["verdicts"][0]["verdict"] == "contradicted"
     assert figure.read_bytes() != before[1]
+
+
+def test_figures_that_could_not_be_drawn_are_drawn_the_next_time(study, tmp_path, monkeypatch):
+    study("SEEDS=(0,)")
+    figure = tmp_path / "study/study.png"
+    before = figure.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("figure.draw_study", "hparams.write_trials"):  # a kill is as good
+        with monkeypatch.context() as disk:
+            disk.setattr(f"rembed_keras.analysis.studies.results.{name}", full)
+            assert study()[0] != 0 and len(record()["scores"]) == 12
+    started()
+    assert study()[0] == 0 and started() == [] and figure.read_bytes() != before
+    assert {path.name for path in (tmp_path / "study/tensorboard").iterdir()} >= {"one-seed1", "wide-seed1"}
 
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
