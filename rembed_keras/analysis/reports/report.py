@@ -100,7 +100,7 @@ class Report:
             if not self.differences:  # those of an earlier report would stand beside scores that they are not of
                 (folder / "differences.csv").unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"--out {folder} cannot be written: {error.strerror}") from None
+            raise UserError(f"{folder} cannot be written: {error.strerror}") from None
 
 
 def report(
