@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 from rembed_keras.modeling.cost import Entry, Shape
 
-UNFIT = ("bias", "gamma", "beta", "embeddings")
+UNFIT = ("bias", "gamma", "beta", "embeddings", "angle", "scale")
 
 
 def matrix_shape(variable) -> tuple[int, int] | None:
     """Rows and columns of the matrix that a variable multiplies by.
 
     Attention's kernels have an axis of heads, [D, H, K] and [H, K, D]; the matrix is [D, HK] and [HK, D], of the two
-    ways to join axes the one that is nearer to a square. Tables of embeddings, norms and biases are no matrices.
+    ways to join axes the one that is nearer to a square. Tables of embeddings, norms and biases are no matrices, nor
+    are the angles and scales of RoAd, which have an axis of groups.
 
     Args:
         variable: has a `shape`, `name` and `path`.

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from rembed_keras.adaptation.projections import Rotations
 from rembed_keras.errors import UserError
 from rembed_keras.training.optimizers.matrices import matrix_shape
 from rembed_keras.training.optimizers.muon import Muon
@@ -56,3 +57,9 @@ def test_tables_biases_and_norms_are_no_matrices():
     layer = keras.layers.Embedding(9, 4)
     layer.build()
     assert [matrix_shape(variable) for variable in (*variables, layer.embeddings)] == [None] * 3
+
+
+def test_angles_and_scales_of_road_are_no_matrices():
+    change = Rotations(variant=2)
+    change.build((None, None, 3), (None, None, 8))
+    assert [matrix_shape(variable) for variable in change.weights] == [None] * 2
