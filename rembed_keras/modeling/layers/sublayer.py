@@ -164,6 +164,16 @@ def check_bits(matrix: str, mode: str | None, change: str) -> None:
         raise UserError(f"{matrix} is in {mode}: {change} needs int8, or more bits")
 
 
+def check_mode(layer, mode: str) -> None:
+    """Checks that a layer can be quantized in a mode: Keras has no int8 in float16, and advises "mixed_float16" there.
+
+    Raises:
+        UserError: for int8 of a layer that computes in float16.
+    """
+    if mode == "int8" and layer.compute_dtype == "float16":
+        raise UserError(f"{layer.path} computes in float16, which has no int8: open the model in 'mixed_bfloat16'")
+
+
 def changes_on(dense) -> list[ProjectionChange]:
     """The changes that a projection hosts, in the order in which they apply."""
     return [*getattr(dense, "changes", ())]

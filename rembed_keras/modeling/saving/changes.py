@@ -15,7 +15,7 @@ import keras
 from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import BottleneckAdapter, hosted_by
-from rembed_keras.modeling.layers.sublayer import MODES, PLACES, changes_on, host_on
+from rembed_keras.modeling.layers.sublayer import MODES, PLACES, changes_on, check_mode, host_on
 from rembed_keras.modeling.saving.configuration import made
 from rembed_keras.modeling.saving.freezing import is_frozen
 from rembed_keras.modeling.saving.naming import layers_by_name, sublayers_of
@@ -185,6 +185,7 @@ def change_layers_again(model, changes: dict) -> None:
     for name, mode in pairs:
         if mode not in MODES or name not in layers:
             raise UserError(f"{shortened(name)} is quantized to {shortened(mode)}: this model has no such layer")
+        check_mode(layers[name], mode)
     with _without_old_garbage():
         for name, mode in pairs:
             if layers[name].quantization_mode is None:

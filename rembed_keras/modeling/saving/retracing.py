@@ -11,9 +11,11 @@ import keras
 from rembed_keras import compat
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.modeling.layers.adapters import hosted_by
-from rembed_keras.modeling.layers.sublayer import HOSTING, MODES, changes_on
+from rembed_keras.modeling.layers.sublayer import HOSTING, MODES, changes_on, check_mode
 
 ADDED = re.compile(r"(.*/(?:changes|after|beside)/([^/]+))/vars")  # where files of weights have what sublayers host
+
+QUANTIZABLE = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
 
 
 class Retraced:
@@ -40,11 +42,15 @@ class Retraced:
             options: Keras's other ones.
 
         Raises:
-            UserError: for another mode, which no file of a model could say; nothing is quantized then.
+            UserError: for another mode, which no file of a model could say, or int8 of what computes in float16;
+                nothing is quantized then.
         """
         wanted = getattr(config, "mode", None) if mode is None else mode
         if wanted not in MODES:
             raise UserError(f"quantize takes the modes {', '.join(MODES)}, and not {shortened(wanted)}")
+        for layer in compat.layers_of(self):
+            if isinstance(layer, QUANTIZABLE) and layer.quantization_mode is None and _is_chosen(layer, filters):
+                check_mode(layer, wanted)
         given = {key: each for key, each in {"config": config, "filters": filters}.items() if each is not None}
         super().quantize(mode, **given, **options)  # type: ignore[misc] # the model's
         given.pop("filters", None)

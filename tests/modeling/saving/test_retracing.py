@@ -136,6 +136,22 @@ def test_keras_lora_that_was_folded_into_a_file_learns_again(form, tmp_path):
     assert keras.ops.any(last != 0)
 
 
+def test_int8_of_a_part_in_float16_is_refused_before_anything_is_quantized():
+    narrow = {"block_0/feed_forward/down": keras.DTypePolicy("mixed_float16")}
+    mapped = keras.dtype_policies.DTypePolicyMap("float32", narrow)
+    encoder = make_encoder(num_layers=1, dtype=mapped)
+    with pytest.raises(UserError, match="block_0/feed_forward/down computes in float16, which has no int8"):
+        encoder.quantize("int8")
+    assert {layer.quantization_mode for layer in layers_of(encoder, include_self=False)} == {None}
+
+
+def test_an_int8_encoder_is_not_read_in_float16():
+    encoder = make_encoder(num_layers=1)
+    encoder.quantize("int8", filters="projection")
+    with pytest.raises(UserError, match="projection computes in float16"):
+        type(encoder).from_config(encoder.get_config() | {"dtype": "mixed_float16"})
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", ["GPTQConfig", "AWQConfig"])
 def test_a_mode_that_a_file_could_not_say_is_refused_before_anything_is_quantized(kind):
