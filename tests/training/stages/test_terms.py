@@ -87,7 +87,7 @@ def test_fine_tuning_has_terms_and_a_teacher_that_outlives_a_failure(corpus, tea
         fine_tune(workdir, again, **settings | {"learning_rates": (1e-3,)})
     finally:
         workdir.close()
-    assert json.loads(failed[0].read_text())["dtype"] == "None"  # that of the encoder
+    assert json.loads(failed[0].read_text())["dtype"] == "float32"  # the encoder's
     logged = [row for row in rows(workdir.path) if row["run"].startswith("finetune/again")]
     assert logged[-1]["supervised_contrast"] > 0
     assert logged[-1]["mini_lm"] > 0
