@@ -81,10 +81,11 @@ class FilledMasks:
         batch = {"token_ids": masked, "mask_weights": np.ones((len(tokens), 1), np.float32)} | slots
         inputs, _, _ = mixture.batch_of(languages, tokens, batch)
         shown = []
-        for language, row, place, label in zip(languages, tokens, places, labels, strict=True):
-            begin, end = _document(row, place, tokenizer)
-            before = tokenizer.decode(row[max(begin, place - self.context) : place].tolist())
-            after = tokenizer.decode(row[place + 1 : min(end, place + 1 + self.context)].tolist())
+        documents = inputs["padding_mask"]  # int [N, S]: those around the mask's own are not seen
+        for language, row, document, place, label in zip(languages, tokens, documents, places, labels, strict=True):
+            own = np.flatnonzero(document == document[place])
+            before = tokenizer.decode(row[max(own[0], place - self.context) : place].tolist())
+            after = tokenizer.decode(row[place + 1 : min(own[-1], place + self.context) + 1].tolist())
             shown.append((mixture.languages[language], f"{before} [MASK] {after}", _written(tokenizer, label)))
         return Chosen(inputs | {"mask_positions": places[:, None]}, shown)  # one slot: of logits one row is enough
 
@@ -110,13 +111,6 @@ class Chosen(NamedTuple):
 
     inputs: dict[str, np.ndarray]
     shown: list[tuple[str, str, str]]
-
-
-def _document(row, place, tokenizer) -> tuple[int, int]:
-    """Where the document at a place begins and ends in a row: what is around it is of others, which it does not see."""
-    begins = np.flatnonzero(row == tokenizer.cls_id)
-    before, after = begins[begins <= place], begins[begins > place]
-    return int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else len(row)
 
 
 def _place(row, tokenizer, generator) -> int:
