@@ -19,8 +19,8 @@ from rembed_keras.modeling.layers.draws import Dropout
 from rembed_keras.modeling.layers.rows import check_shape
 from rembed_keras.modeling.layers.sublayer import move_hosted
 from rembed_keras.modeling.layers.tables import initializer
-from rembed_keras.modeling.losses.divergence import symmetric_divergence
 from rembed_keras.modeling.losses.row_weights import beside_outputs, counted, of_each
+from rembed_keras.modeling.losses.softmax import cross_entropies, symmetric_divergence
 from rembed_keras.modeling.replicas import layers_loss, num_replicas, sum_over_replicas, weighted_mean
 from rembed_keras.modeling.saving.changes import OF_LAYERS, change_layers_again, config_with_encoder, parts_of
 from rembed_keras.modeling.saving.configuration import made
@@ -180,7 +180,7 @@ class TaskModel(EncoderTask):
 
     def losses_of(self, y, y_pred):
         """The loss of every single prediction; cross-entropy of logits unless a subclass says otherwise."""
-        return ops.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+        return cross_entropies(y, y_pred)
 
     @property
     def learns_classes(self) -> bool:

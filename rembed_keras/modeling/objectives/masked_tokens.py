@@ -9,8 +9,8 @@ from keras import ops
 
 from rembed_keras.errors import check_counts
 from rembed_keras.modeling.heads.masked_lm_head import MaskedLMHead
-from rembed_keras.modeling.losses.divergence import symmetric_divergence
 from rembed_keras.modeling.losses.row_weights import counted
+from rembed_keras.modeling.losses.softmax import cross_entropies, symmetric_divergence
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.texts.masks import FillsMasks
 
@@ -113,11 +113,6 @@ def make_head(encoder, output_embedding_dim, coupling, output_cutoffs) -> Masked
 def with_mask_positions(inputs: dict) -> dict:
     """An encoder's symbolic inputs, and the positions [B, P] that are predicted."""
     return inputs | {"mask_positions": keras.Input((None,), dtype="int32", name="mask_positions")}
-
-
-def cross_entropies(y, logits):
-    """Nats [B, P] of logits [B, P, V] for ids [B, P]."""
-    return ops.sparse_categorical_crossentropy(y, logits, from_logits=True)
 
 
 def chosen(mask_positions, length):

@@ -14,7 +14,8 @@ from rembed_keras.modeling.layers import draws
 from rembed_keras.modeling.layers.activation import activation_function
 from rembed_keras.modeling.layers.tables import initializer
 from rembed_keras.modeling.losses.row_weights import counted
-from rembed_keras.modeling.objectives.masked_tokens import chosen, cross_entropies, make_head, with_mask_positions
+from rembed_keras.modeling.losses.softmax import cross_entropies
+from rembed_keras.modeling.objectives.masked_tokens import chosen, make_head, with_mask_positions
 from rembed_keras.modeling.objectives.pretraining import PretrainingModel
 from rembed_keras.modeling.objectives.replaced_tokens_cost import replaced_token_entries
 from rembed_keras.modeling.objectives.running_means import MeanOfNumbers

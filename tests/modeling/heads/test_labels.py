@@ -6,6 +6,7 @@ import pytest
 
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Classifier, LateMaskedLM, MaskedLM, Regressor, SpanExtractor, Tagger
+from rembed_keras.modeling.losses.softmax import cross_entropies
 from tests.modeling.forward import QUICK, forward
 from tests.modeling.heads.test_task_model import INPUTS
 from tests.modeling.test_encoder import make_encoder
@@ -91,3 +92,16 @@ def test_answers_in_padding_are_refused():
         UserError, match=r"^an answer is where its row has padding: give it the position 0, or the sample"
     ):
         model.fit(INPUTS, answers)
+
+
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_a_label_of_a_data_set_that_has_no_output_costs_what_no_one_overlooks(wrong):
+    logits = np.log(np.array([[1, 2, 5], [1, 1, 2]], "float32"))
+    losses = keras.ops.convert_to_numpy(cross_entropies(np.array([[1.0], [2.0]]), logits))
+    np.testing.assert_allclose(losses, np.log([4, 2]), rtol=1e-6)
+    if keras.backend.backend() == "tensorflow":
+        with pytest.raises(Exception, match="label value"):
+            cross_entropies(np.array([1, wrong]), logits)
+    else:
+        losses = keras.ops.convert_to_numpy(cross_entropies(np.array([1, wrong]), logits))
+        assert np.isnan(losses).tolist() == [False, True]
