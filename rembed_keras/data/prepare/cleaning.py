@@ -25,6 +25,7 @@ VERDICT_TITLES = ("kept", "other language", "duplicate", "near-duplicate")  # as
 HASHES = 128  # of a paragraph's shingles, for near-duplicates
 SHINGLE = 5  # characters
 SAME = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}  # codes that the model has under one, or confuses
+SEEN_SCRIPTS = {"hans", "hant"}  # that tags name, and of which the model saw one as well as the other
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,9 @@ class Cleaning:
             earlier one, over five-character shingles, is about this or more. MinHash with banding decides, so the
             chance to be dropped rises steeply near the threshold; see `bands`. Needs rensa, from the extra `clean`.
         language_threshold: greater than 0 and at most 1: a paragraph is dropped if it is of another language with at
-            least this probability. Languages that the model does not know are not filtered. Needs py3langid, whose
-            model knows 140 languages, from the extra `clean`.
+            least this probability. Languages that the model does not know are not filtered, nor those whose tag names
+            a script, as "az-Cyrl", but Chinese. Needs py3langid, whose model knows 140 languages, from the extra
+            `clean`.
         held_out: share of the paragraphs that is held out: no step trains on them, and evaluation reads them.
 
     Raises:
@@ -179,12 +181,14 @@ def foreign(language: str, paragraph: str) -> float:
     """The probability of the most likely other language; 0 for a language that the model does not know.
 
     Args:
-        language: a tag such as "de", "pt-BR" or "zh-Hant", of which the part before "-" or "_" counts.
+        language: a tag such as "de", "pt-BR" or "zh-Hant", of which the part before "-" or "_" counts. One that names a
+            script, as "az-Cyrl", is not known: text in another script than the model saw is of other languages to it.
         paragraph: text.
     """
-    own = language.replace("_", "-").partition("-")[0].lower()
-    own = SAME.get(own, own)
-    if not knows(own):
+    own, *others = language.replace("_", "-").split("-")
+    own = SAME.get(own.lower(), own.lower())
+    scripts = {part.lower() for part in others if len(part) == 4 and part.isalpha()}
+    if not knows(own) or scripts - SEEN_SCRIPTS:
         return 0.0
     shares = {label: share for label, share in _identifier().rank(paragraph) if SAME.get(label, label) != own}
     return max(shares.values())

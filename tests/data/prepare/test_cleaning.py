@@ -135,6 +135,12 @@ def test_paragraphs_of_another_language_are_dropped_and_unknown_languages_kept(c
     assert GERMAN not in decoded(made, "en-GB")
 
 
+def test_a_language_in_another_script_than_is_known_of_it_is_kept():
+    text = "Бүтүн инсанлар ләјагәт вә һүгугларына ҝөрә азад вә бәрабәр доғулурлар."
+    assert foreign("az", text) > 0.9 and foreign("az-Cyrl", text) == 0 == foreign("az_cyrl_AZ", text)
+    assert foreign("zh-Hant", GERMAN) > 0.9 and foreign("zh-Hans-CN", GERMAN) > 0.9
+
+
 def test_a_language_without_text_after_cleaning_is_reported(corpus, tmp_path):
     folder = write(tmp_path / "text", en=["The quick brown fox jumps."], ja=[GERMAN])
     with pytest.raises(UserError, match="cleaning leaves no text of ja"):
