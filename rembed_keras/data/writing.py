@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,13 +38,30 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def written_together(folder: Path) -> Iterator[Path]:
     """A folder whose files take their places in another once all are written; on failure that stays as it was.
 
+    What a process that was killed has left there is removed first.
+
     Args:
         folder: where they belong; it must be there.
     """
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".writing", dir=folder) as writing:
+    for left in folder.glob(".*.writing/"):
+        with contextlib.suppress(FileNotFoundError), _open(left) as lock:  # another process has just ended
+            if locked(lock):  # and so nobody writes there
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".writing", dir=folder) as writing, _open(writing) as lock:
+        locked(lock)
         yield Path(writing)
         for path in sorted(Path(writing).iterdir()):
             os.replace(path, folder / path.name)
+
+
+@contextlib.contextmanager
+def _open(folder):
+    """The descriptor of a folder, to be locked."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def locked(lock: IO | int) -> bool:

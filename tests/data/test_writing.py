@@ -13,7 +13,7 @@ from rembed_keras.analysis.reports.comparison import ScoreRow
 from rembed_keras.analysis.reports.report import Report
 from rembed_keras.analysis.studies.processes import is_held
 from rembed_keras.data.tokenizers.opening import open_tokenizer
-from rembed_keras.data.writing import write_atomically
+from rembed_keras.data.writing import write_atomically, written_together
 from rembed_keras.errors import UserError
 from rembed_keras.tasks.kinds.examples import Labelled
 from rembed_keras.tasks.suites.submissions import write_glue
@@ -106,3 +106,16 @@ def test_a_file_system_without_locks_has_nothing_in_use(tmp_path, monkeypatch):
     assert is_held(tmp_path / "run")
     held.close()
     assert not is_held(tmp_path / "run")
+
+
+@pytest.mark.any_backend
+def test_a_folder_that_a_killed_process_left_goes_and_one_that_is_written_stays(tmp_path):
+    left = tmp_path / ".1.writing"
+    left.mkdir()
+    (left / "report.md").write_text("half")
+    with written_together(tmp_path) as live:
+        assert not left.exists()
+        (live / "report.md").write_text("whole")
+        with written_together(tmp_path):
+            assert live.exists()
+    assert {file.name for file in tmp_path.iterdir()} == {"report.md"}
