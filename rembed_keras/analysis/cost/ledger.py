@@ -221,7 +221,9 @@ def ledger(
 ) -> Ledger:
     """Counts what a model costs, as its configuration says it: not what `quantize` changes.
 
-    Of a model, adapters and LoRA that were added to its encoder are a line of their own; a configuration lacks them.
+    An encoder is trained or frozen as a whole, but for the table of `freeze_input_embedding`: single layers that were
+    frozen by hand count as trained. Of a model, adapters and LoRA that were added to its encoder are a line of their
+    own; a configuration lacks them.
 
     Args:
         model_or_config: a `MaskedLM` or a model of another objective, an `Encoder`, or the configuration of one: a dict
