@@ -15,6 +15,7 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
 from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
+from rembed_keras.config.misfits.optimizers import check_optimizers
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages, encoder_of
 from rembed_keras.config.misfits.words import check_words
 from rembed_keras.config.recipes.classes import static_method
@@ -47,6 +48,7 @@ def ledger_of(recipe: Recipe) -> Ledger | None:
         check_initial(recipe, each)
         terms_of(recipe, each)
     check_evaluations(recipe, listed)
+    check_optimizers(recipe, listed)
     pretrains = pretrainings(recipe)
     prepares = [each for each in listed if each.target == PREPARE]
     ends = [recipe.arguments(each).get("steps") for each in pretrains]

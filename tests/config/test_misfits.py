@@ -244,6 +244,29 @@ def test_methods_whose_blocks_the_encoder_has_not(name, tmp_path):
     config.ledger_of(config.load(str(recipe), fitting))
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "given", "message"),
+    [
+        ("SGD", "SGD.momentum=2.0", "^training.finetune: no optimizer can be made by keras.optimizers.SGD: `momentum`"),
+        ("AdamW", "AdamW.use_ema=True", "^training.finetune: AdamW.use_ema is True: averages of weights are not kept"),
+        (
+            "Lion",
+            "schedules.CosineDecay.decay_steps=0",
+            "^training.pretrain: no learning rate can be made by .*decay_s",
+        ),
+    ],
+)
+def test_optimizers_and_learning_rates_of_keras_that_refuse_what_they_are_given(optimizer, given, message):
+    rate = ["training.Muon.learning_rate=@keras.optimizers.schedules.CosineDecay()"]
+    rate += [
+        f"keras.optimizers.schedules.CosineDecay.{each}" for each in ("initial_learning_rate=0.1", "decay_steps=9")
+    ]
+    bindings = [*rate, f"training.finetune.optimizer=@keras.optimizers.{optimizer}"]
+    config.ledger_of(config.load(QUICKSTART, bindings))
+    with pytest.raises(UserError, match=message):
+        config.ledger_of(config.load(QUICKSTART, [*bindings, f"keras.optimizers.{given}"]))
+
+
 def test_texts_that_are_longer_than_the_positions_of_an_encoder_that_is_there(tmp_path):
     presets = {kind: str(tmp_path / kind.__name__) for kind in (PostNorm, PreNorm)}  # the second rotates: no positions
     for block, folder in presets.items():
