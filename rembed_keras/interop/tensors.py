@@ -42,13 +42,21 @@ class Stored:
 
     def __getitem__(self, rows) -> np.ndarray:
         """A part of it, by a slice or a slice for each of its axes."""
-        with _opened(self.path) as file:
+        with self._opened() as file:
             return file.get_slice(self.name)[rows]
 
     def __array__(self, dtype=None, copy=None):
-        with _opened(self.path) as file:
+        with self._opened() as file:
             array = file.get_tensor(self.name)
         return array if dtype is None else array.astype(dtype, copy=False)
+
+    def _opened(self):
+        if not self.path.exists():  # where it was a while ago
+            raise UserError(
+                f"{self.path} is gone since it was found; of a run that goes on name a checkpoint that stays, as "
+                "keep_checkpoint_every and keep_best have some stay"
+            )
+        return _opened(self.path)
 
     @property
     def dtype(self) -> np.dtype:

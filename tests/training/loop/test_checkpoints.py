@@ -130,6 +130,16 @@ def test_what_an_interrupted_save_left_is_no_checkpoint_and_goes_away(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
+def test_a_checkpoint_that_its_run_has_removed_meanwhile_is_said_to_be_gone(tmp_path):
+    """As where fine-tuning starts from a run that goes on; it was to be downloaded again."""
+    found = checkpoints.latest(save(tmp_path, 1).parent)
+    kernel = found.arrays("encoder")["a/kernel"]
+    save(tmp_path, 2, keep=1)
+    for read in (np.asarray, lambda array: array[:1]):
+        with pytest.raises(UserError, match=r"encoder\.safetensors is gone since it was found; of a run that goes on"):
+            read(kernel)
+
+
 def test_arrays_of_another_model_change_nothing(tmp_path):
     layer = keras.layers.Dense(3, name="a")
     layer.build((None, 2))
