@@ -26,7 +26,7 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     """Checks that the encoder of a stage can have the weights that the stage starts from.
 
     Of what is in a folder the configuration alone is read. A folder that is not there may be that of a run to come, and
-    is asked for when the stage begins.
+    is asked for when the stage begins. What a pre-training started from that goes on may be gone, or be another by now.
 
     Raises:
         UserError: naming what differs; or for a folder that holds no encoder, arguments that say nothing together, or
@@ -36,7 +36,7 @@ def check_initial(recipe: Recipe, stage: Reference) -> None:
     named = _named(recipe, stage)
     if named is not None:
         _check_said(recipe, stage, named)
-    if not isinstance(encoder, Reference) or named is None or not _is_there(named):
+    if not isinstance(encoder, Reference) or named is None or not _is_there(named) or _goes_on(recipe, stage):
         return
     encoder = within(stage, encoder)
     sizes = sizes_of(recipe, encoder)
@@ -86,7 +86,7 @@ def initial_arguments(recipe: Recipe, stage: Reference, may_lack: bool = False) 
     named = _named(recipe, stage)
     if named is None or not _is_there(named):
         return None
-    initial, found = _opened(recipe, stage, named, may_lack)
+    initial, found = _opened(recipe, stage, named, may_lack or _goes_on(recipe, stage))
     if found is None:
         return None
     try:
@@ -159,6 +159,12 @@ def _named(recipe, stage):
     if not isinstance(given, Reference):
         return None if given is None else {"place": given}
     return recipe.arguments(within(stage, given)) if given.target.endswith(INITIAL) else None
+
+
+def _goes_on(recipe, stage):
+    """Whether a stage pre-trains on from a checkpoint of its run, and reads no initial weights any more."""
+    workdir = recipe.arguments(RUN).get("workdir") if stage.target == PRETRAIN else None
+    return isinstance(workdir, str) and any(True for _ in Path(workdir).glob("checkpoints/step-*"))
 
 
 def _is_there(named):

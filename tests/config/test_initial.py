@@ -204,6 +204,18 @@ def test_a_folder_without_an_encoder_is_said_with_where_it_is_named(tmp_path):
         config.ledger_of(config.load(QUICKSTART, [f"INITIAL={tmp_path}"]))
 
 
+@pytest.mark.parametrize("encoder", ["@modeling.Encoder", "None"])
+def test_a_run_that_goes_on_does_not_ask_for_what_it_started_from(encoder, tmp_path):
+    """Whose checkpoints were removed to make room, or are of another model by now."""
+    (tmp_path / "there").mkdir()
+    bindings = [f"INITIAL={tmp_path}/there", f"training.pretrain.encoder={encoder}", f"WORKDIR={tmp_path}/run"]
+    bindings += [f"training.{stage}.starts=('scratch',)" for stage in ("finetune", "evaluate")]
+    with pytest.raises(UserError, match="there is not a run, a fine-tuned task, a keras-hub preset or a Hugging Face"):
+        config.ledger_of(config.load(QUICKSTART, bindings))
+    (tmp_path / "run/checkpoints/step-00000002").mkdir(parents=True)
+    config.ledger_of(config.load(QUICKSTART, bindings))
+
+
 SAID = {
     "no place": ("pretrain", [], "has no place: pre-training cannot start from its own run"),
     "layers without a number": ("finetune", ["keep='top'"], "all layers stay: name num_layers"),
