@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from rembed_keras.analysis.cost.precision import name_of
@@ -208,7 +209,7 @@ class _Saves:
             if not self.is_of_another:
                 checkpoints.tidy(self.folder, found.step, *self.policy, self.evaluation.best_step)
             if found.step < steps and not self.has_ended:
-                print(f"{run}: resuming from {found.path}{_other_dtype(found, self.learner)}", flush=True)
+                print(f"{run}: resuming from {found.path}{_differs(found, self.learner)}", flush=True)
             else:
                 print(f"{run}: done, {found.path}", flush=True)
 
@@ -232,6 +233,7 @@ class _Saves:
         running = [checkpoints.read(variable).tolist() for variable in restoring.running_of(learner)]
         state = {"running": running} | restoring.state_of(learner) | reading.state_of(self.read)
         state |= {"callbacks": self.own.state(), "has_ended": bool(learner.stop_training), "until": self.until}
+        state |= {"backend": keras.config.backend()}
         state |= {"began": [*self.began]} if any(self.began) else {}
         parts = {name: checkpoints.read_arrays(owned) for name, owned in restoring.parts_of(learner).items()}
         named = learner.optimizer.named_variables()
@@ -263,11 +265,15 @@ def check_folder(placement: Placement, folder: Path, first_step: int) -> None:
         )
 
 
-def _other_dtype(found, learner):
-    """What to say where a run goes on in another dtype, which may be Keras's default here and in no recipe."""
+def _differs(found, learner):
+    """What to say where a run goes on in another dtype, which may be Keras's default here and in no recipe, or on the
+    other backend, which draws other random numbers."""
     models = found.state["model"], restoring.state_of(learner)["model"]
-    there, here = (each["config"]["encoder"]["config"].get("dtype") for each in models)
-    return "" if there == here else f", which was trained in {name_of(there)}, in {name_of(here)}"
+    dtypes = [name_of(each["config"]["encoder"]["config"].get("dtype")) for each in models]
+    here = keras.config.backend()
+    pairs = [("in", *dtypes), ("on", found.state.get("backend", here), here)]
+    said = [f", which was trained {word} {before}, {word} {now}" for word, before, now in pairs if before != now]
+    return "".join(said)
 
 
 def _check_terms(found, learner):

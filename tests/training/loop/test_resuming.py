@@ -1,11 +1,14 @@
-"""Training on JAX that goes on from a checkpoint; `tests/interruptions` has TensorFlow's kills and stops."""
+"""Training on JAX, or on the other backend, that goes on from a checkpoint; TensorFlow's kills and stops are in
+`tests/interruptions`."""
 
+import json
 import shutil
 
 import keras
 import pytest
 from safetensors.numpy import load_file
 
+from rembed_keras.data.json_files import sealed
 from rembed_keras.data.pipeline.mixture import Mixture
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.training import AdamW, pretrain
@@ -42,3 +45,17 @@ def test_training_that_goes_on_ends_in_the_same_bits(corpus, tmp_path):
     assert sum(name.endswith(("momentum", "velocity")) and bool(slot.any()) for name, slot in before.items()) > 20
     assert files_of(tmp_path / "hurt", 5) == files_of(tmp_path / "whole", 5)
     assert log(tmp_path / "hurt") == log(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("without_graphs")
+def test_a_run_that_goes_on_on_the_other_backend_says_so(corpus, tmp_path, capsys):
+    """Where it draws other dropout, and ends in other bits."""
+    learn(tmp_path, corpus)
+    shutil.rmtree(tmp_path / "checkpoints/step-00000005")
+    path = tmp_path / "checkpoints/step-00000004/state.json"
+    record, here = json.loads(path.read_text()), keras.config.backend()
+    assert record["state"]["backend"] == here and "trained on" not in capsys.readouterr().out
+    record["state"]["backend"] = "another"
+    path.write_text(json.dumps(sealed({key: record[key] for key in ("step", "state", "sha256")})))
+    learn(tmp_path, corpus)
+    assert f"step-00000004, which was trained on another, on {here}\n" in capsys.readouterr().out
