@@ -8,12 +8,14 @@ from pathlib import Path
 from rembed_keras.analysis.cost import precision
 from rembed_keras.analysis.cost.ledger import ledger
 from rembed_keras.data.json_files import read_json
+from rembed_keras.data.moved import note_of
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.positions import longest_row
 from rembed_keras.modeling.encoder import Encoder
+from rembed_keras.modeling.saving import presets
 from rembed_keras.modeling.saving.filling import blank
 from rembed_keras.modeling.saving.presets import name_of
 from rembed_keras.modeling.sizes import Dtype, check_sequence_length
@@ -158,12 +160,13 @@ class EncoderStart:
     def record(self) -> dict:
         """Where the weights are, "place", how they are changed, and the checksum of what is given to an encoder.
 
-        A place within the run is relative to it.
+        A place within the run is relative to it; of one elsewhere it is noted how that lies from the run, too.
         """
-        path = self._place.path
+        path, is_preset = self._place.path, name_of(self._place.path) in presets.names()
         place = path.relative_to(self._run).as_posix() if self._is_own else name_of(path)
+        note = {"place": place} if self._is_own or is_preset else note_of(path, self._run)
         given = starting.checksum(value for _, value in self._held.rows)
-        return {"place": place, starting.GIVEN: given} | self._changes.record()
+        return note | {starting.GIVEN: given} | self._changes.record()
 
     def hold(self) -> None:
         """Has the run keep the checkpoint that models start from whose own leave out what fine-tuning did not change.

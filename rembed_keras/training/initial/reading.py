@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rembed_keras.data.corpus import ELSEWHERE, Corpus, corpus_of_run
+from rembed_keras.data.moved import note_of
 from rembed_keras.data.tokenizers.protocol import AnyTokenizer
 from rembed_keras.data.writing import write_atomically
 from rembed_keras.errors import UserError
@@ -90,6 +91,6 @@ def read_corpus(workdir: Workdir, corpus: Corpus, found: Checkpoint | None) -> R
     if workdir.is_chief and corpus.path.resolve() == workdir.corpus.resolve():
         (workdir.path / ELSEWHERE).unlink(missing_ok=True)
     elif workdir.is_chief:
-        note = {"place": str(corpus.path.resolve()), "sha256": corpus.sha256}
+        note = note_of(corpus.path, workdir.path) | {"sha256": corpus.sha256}
         write_atomically(workdir.path / ELSEWHERE, json.dumps(note, indent=1))
     return read

@@ -13,6 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from rembed_keras.data.moved import places
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.tensors import Stored
 from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
@@ -71,20 +72,23 @@ def folder_of(start: object, path: Path) -> Path:
     """Where the starting weights of a checkpoint are.
 
     Args:
-        start: "place" and "sha256"; a place is absolute, or the name of a preset, or in the run of the checkpoint.
+        start: "place" and "sha256"; a place is absolute, or the name of a preset, or in the run of the checkpoint;
+            see `data.moved` for one that was moved together with the run.
         path: the checkpoint's folder.
 
     Raises:
         UserError: if they are gone.
     """
-    place = start.get("place") if isinstance(start, dict) else None
+    note = start if isinstance(start, dict) else {}
+    place = note.get("place")
     if not isinstance(place, str) or "\0" in place:
         raise UserError(f"checkpoint {path}: its start is {shortened(start)}, which names no starting weights")
     if place in presets.names():
         return presets.FOLDER / place
     above = [*path.absolute().parents, *path.resolve().parents]  # parts of a run may be links, and so may a model
-    runs = (each.parent for each in above if each.name in PARTS)
-    found = next((run / place for run in runs if (run / place).is_dir()), Path(place))
+    runs = [each.parent for each in above if each.name in PARTS]
+    there = (each for run in runs for each in places(note, run) if each.is_dir())
+    found = next(there, Path(place))
     if not found.is_dir():
         raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
     return found

@@ -10,7 +10,7 @@ import pytest
 from rembed_keras.adaptation import Lora, RoAd, tune
 from rembed_keras.adaptation.teachers import Teacher
 from rembed_keras.adaptation.terms import MiniLM
-from rembed_keras.data.corpus import Corpus
+from rembed_keras.data.corpus import Corpus, corpus_of_run, place_of_corpus
 from rembed_keras.data.json_files import SEAL
 from rembed_keras.data.prepare.corpora import prepare
 from rembed_keras.errors import UserError
@@ -19,6 +19,7 @@ from rembed_keras.tasks import ParallelText
 from rembed_keras.training import InitialWeights, trace_retrieval
 from rembed_keras.training.initial.encoder_start import EncoderStart
 from rembed_keras.training.initial.places import arguments_of, find, said_beside
+from rembed_keras.training.initial.reading import read_corpus
 from rembed_keras.training.loop import checkpoints, restoring
 from rembed_keras.training.loop.workdir import Workdir
 from tests.training.pretraining import learn, make_encoder, rows
@@ -79,6 +80,15 @@ def test_later_stages_find_the_corpus_that_was_read(corpus, text_dir, tmp_path):
     (folder / "corpus").rename(ours.path)
     with pytest.raises(UserError, match=f"^the corpus {ours.path} is another than {folder} was trained on"):
         assert EncoderStart(folder, make_encoder).languages
+
+
+def test_a_corpus_that_was_moved_together_with_its_run_is_found(corpus, tmp_path):
+    shutil.copytree(corpus.path, tmp_path / "old/ours")
+    with contextlib.closing(Workdir(tmp_path / "old/run", sinks=())) as workdir:
+        read_corpus(workdir, Corpus(tmp_path / "old/ours"), None)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert corpus_of_run(tmp_path / "new/run").sha256 == corpus.sha256
+    assert place_of_corpus(tmp_path / "new/run").samefile(tmp_path / "new/ours")
 
 
 def test_another_tokenizer_in_the_place_of_the_runs_own_is_refused(corpus, text_dir, tmp_path):

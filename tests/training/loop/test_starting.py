@@ -1,7 +1,9 @@
-"""Starting weights are found from where a checkpoint is, whatever parts of its run are links."""
+"""Starting weights are found from where a checkpoint is, whatever parts of its run are links, or were moved with it."""
 
 import pytest
 
+from rembed_keras.data.moved import note_of
+from rembed_keras.errors import UserError
 from rembed_keras.training.loop import starting
 
 PLACE = "checkpoints/step-00000007"
@@ -23,3 +25,19 @@ def test_starting_weights_of_a_link_to_a_model_are_those_of_its_run(tmp_path):
         (tmp_path / "run" / folder).mkdir(parents=True)
     (tmp_path / "model").symlink_to(tmp_path / "run/finetuned/topics/one")
     assert starting.folder_of({"place": PLACE}, tmp_path / "model").samefile(tmp_path / "run" / PLACE)
+
+
+def test_starting_weights_of_another_run_are_found_where_both_were_moved(tmp_path):
+    first, model = f"first/{PLACE}", "second/finetuned/topics/one"
+    for folder in (first, model):
+        (tmp_path / "old" / folder).mkdir(parents=True)
+    start = note_of(tmp_path / "old" / first, tmp_path / "old/second")
+    assert starting.folder_of(start, tmp_path / "old" / model).samefile(tmp_path / "old" / first)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert starting.folder_of(start, tmp_path / "new" / model).samefile(tmp_path / "new" / first)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "new/second").rename(tmp_path / "elsewhere/second")
+    with pytest.raises(UserError, match=f"its starting weights, {tmp_path}/old/{first}, are gone"):
+        starting.folder_of(start, tmp_path / "elsewhere" / model)
+    (tmp_path / "new").rename(tmp_path / "old")
+    assert starting.folder_of(start, tmp_path / "elsewhere" / model).samefile(tmp_path / "old" / first)
