@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
@@ -63,8 +64,14 @@ def kinds_of(recipe: Recipe, outer: Reference, arguments: Mapping) -> dict:
     return {name: made(recipe, outer, value) for name, value in given.items()}
 
 
-def made(recipe: Recipe, outer: Reference, value: object):
+def made(recipe: Recipe, outer: Reference, value: object, **given: object):
     """A part, or a list of them, as what `outer` refers to is given it.
+
+    Args:
+        recipe: whose bindings hold.
+        outer: what is given the part.
+        value: the part of the recipe: a reference, which is made whether it is a call or not.
+        **given: arguments that `outer` settles itself.
 
     Raises:
         UserError: for a part that its module has not.
@@ -74,12 +81,28 @@ def made(recipe: Recipe, outer: Reference, value: object):
         return [made(recipe, outer, each) for each in value]
     if not isinstance(value, Reference):
         return value
-    part = within(outer, value)
-    arguments = {name: made(recipe, part, each) for name, each in recipe.arguments(part).items()}
+    kind, arguments = _called(recipe, within(outer, value))
+    return kind(**arguments | given)
+
+
+def _called(recipe, part):
+    """What a reference leads to, and what it is called with."""
+    arguments = {name: _handed(recipe, part, each) for name, each in recipe.arguments(part).items()}
     kind = imported(part.target)
     if kind is None:
         raise UserError(f"there is no {part.selector}")
-    return kind(**arguments)
+    return kind, arguments
+
+
+def _handed(recipe, outer, value):
+    """An argument of a part: what is bound without () is handed on as what makes it, as an optimizer's optimizer."""
+    value = recipe.resolve(value)
+    if isinstance(value, list | tuple):
+        return [_handed(recipe, outer, each) for each in value]
+    if not isinstance(value, Reference) or value.is_call:
+        return made(recipe, outer, value)
+    kind, arguments = _called(recipe, within(outer, value))
+    return partial(kind, **arguments) if arguments else kind
 
 
 def imported(path: str):

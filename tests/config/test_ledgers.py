@@ -107,6 +107,28 @@ def test_an_optimizer_of_ones_own_says_its_slots_or_why_they_cannot_be_counted(p
     assert sum(counted.slots) == 3 * sum(entry.trained_parameters for entry in counted.entries)
 
 
+def test_an_optimizer_around_one_that_is_bound_as_a_class_is_given_the_class(parts, monkeypatch):
+    class Around(keras.optimizers.Lion):
+        def __init__(self, inner, learning_rate=0.1):
+            super().__init__(learning_rate)
+            self.inner = inner(learning_rate=0.1)
+
+        @property
+        def variables(self):
+            return [*super().variables, *(self.inner.variables if hasattr(self, "inner") else ())]
+
+    recipe = parts()
+    monkeypatch.setattr(importlib.import_module("strange_parts"), "Around", Around, raising=False)
+    for stage in ("pretrain", "finetune"):
+        override(f"training.{stage}.optimizer=@strange_parts.Around", recipe)
+    override("strange_parts.Around.inner=@keras.optimizers.SGD", recipe)
+    counted = config.ledger_of(recipe)
+    assert sum(counted.slots) >= sum(entry.trained_parameters for entry in counted.entries)  # Lion's
+    override("keras.optimizers.SGD.momentum=2.0", recipe)
+    with pytest.raises(UserError, match=r"no optimizer can be made by strange_parts\.Around: `momentum` must be"):
+        config.ledger_of(recipe)
+
+
 def _without_masked_lm(parts, bindings):
     """The quickstart with another objective; what binds `MaskedLM` is then used by nothing, and left out."""
     loaded = parts()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import FINETUNE, PRETRAIN
-from rembed_keras.config.making import imported, made, within
+from rembed_keras.config.making import made, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
@@ -40,11 +40,7 @@ def _check_finetuning(recipe, stage, part):
     import_framework()
     from rembed_keras.training.optimizers.inner import check_inner
 
-    kind = imported(part.target)
-    if kind is None:
-        raise UserError(f"there is no {part.selector}")
-    given = {name: made(recipe, part, each) for name, each in recipe.arguments(part).items()}
-    optimizer = _attempted(stage, part, "optimizer", lambda: kind(**given | {"learning_rate": 1.0}))
+    optimizer = _attempted(stage, part, "optimizer", lambda: made(recipe, stage, part, learning_rate=1.0))
     try:
         check_inner(optimizer)
     except UserError as error:
