@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from rembed_keras.config.recipes.recipe import ROOT, Recipe
 from rembed_keras.config.recipes.signatures import signature
-from rembed_keras.config.recipes.statements import Key, Macro, Reference, in_macro
+from rembed_keras.config.recipes.statements import Key, Macro, Reference
 from rembed_keras.config.recipes.uses import Uses
 
 NOT_COMPARED = ("", ROOT, "workdir")  # where a run is, and not what it computes
@@ -70,19 +70,8 @@ class _Said:
         return repr(known.defaults[parameter]) if known and parameter in known.defaults else ABSENT
 
     def _text(self, value, in_full):
-        value = self._resolved(value)
+        value = self.recipe.resolve(value)
         return repr(_in_full(value) if in_full else value)
-
-    def _resolved(self, value):
-        """A value without macros."""
-        if isinstance(value, Macro):
-            inner = self._resolved(self.recipe.macros[value.name].value)
-            return in_macro(value, inner) if isinstance(inner, Reference) else inner
-        if isinstance(value, dict):
-            return {self._resolved(key): self._resolved(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._resolved(each) for each in value)
-        return value
 
 
 def _in_full(value):

@@ -98,9 +98,13 @@ class Recipe:
         return {binding.key: _plain(binding.value) for binding in sorted(self.bindings.values(), key=_by_key)}
 
     def resolve(self, value: object) -> object:
-        """A value with its macro, if it is one, replaced by what the macro stands for."""
+        """A value with its macro, if it is one, and those within it, replaced by what they stand for."""
         while isinstance(value, Macro):
             value = in_macro(value, self.macros[value.name].value)
+        if isinstance(value, dict):
+            return {self.resolve(key): self.resolve(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.resolve, value))
         return value
 
     def given(self, binding: Binding) -> Binding:

@@ -210,8 +210,9 @@ class _Smaller:
             if is_done or COMMAND_LINE in (binding.place, given.place) or isinstance(given.value, Reference):
                 continue
             done.add((given.bound, limits[name]))
-            value = limits[name](given.value)
-            if value != given.value:
+            whole = self.recipe.resolve(given.value) if isinstance(given.value, dict) else given.value  # of knobs in it
+            value = limits[name](whole)
+            if value != whole:
                 self._bind(replace(given, value=value, place=PLACE))
 
     def ends(self) -> dict[int, int]:
