@@ -98,7 +98,9 @@ def _handed(recipe, outer, value):
     """An argument of a part: what is bound without () is handed on as what makes it, as an optimizer's optimizer."""
     value = recipe.resolve(value)
     if isinstance(value, list | tuple):
-        return [_handed(recipe, outer, each) for each in value]
+        return type(value)(_handed(recipe, outer, each) for each in value)
+    if isinstance(value, dict):
+        return {key: _handed(recipe, outer, each) for key, each in value.items()}
     if not isinstance(value, Reference) or value.is_call:
         return made(recipe, outer, value)
     kind, arguments = _called(recipe, within(outer, value))

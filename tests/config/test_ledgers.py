@@ -8,9 +8,12 @@ import keras
 import pytest
 
 from rembed_keras import config
+from rembed_keras.adaptation.terms import Term
 from rembed_keras.analysis import ledger
+from rembed_keras.config.ledgers import pretraining
 from rembed_keras.config.recipes.classes import static_method
 from rembed_keras.config.recipes.parse import override
+from rembed_keras.config.terms import terms_of
 from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks import PostNorm, PreNorm
 from rembed_keras.training.compiling import fitting
@@ -127,6 +130,21 @@ def test_an_optimizer_around_one_that_is_bound_as_a_class_is_given_the_class(par
     override("keras.optimizers.SGD.momentum=2.0", recipe)
     with pytest.raises(UserError, match=r"no optimizer can be made by strange_parts\.Around: `momentum` must be"):
         config.ledger_of(recipe)
+
+
+def test_parts_of_a_dict_that_a_part_is_given_are_made_and_a_tuple_stays_one(parts, monkeypatch):
+    class Joint(Term):
+        def __init__(self, terms: dict, shares: tuple):
+            super().__init__(name="joint")
+            self.weight = sum(each.weight for each in terms.values()) * isinstance(shares, tuple)
+
+    monkeypatch.setattr(importlib.import_module("strange_parts"), "Joint", Joint, raising=False)
+    lines = ["from rembed_keras.adaptation import terms", "training.pretrain.terms = [@strange_parts.Joint()]"]
+    lines += ['strange_parts.Joint.terms = {"a": @terms.RDrop(), "b": @more/terms.RDrop()}']
+    lines += ["strange_parts.Joint.shares = (0.25, 0.125)", "more/terms.RDrop.weight = 0.5"]
+    recipe = parts(*lines, "modeling.Encoder.dropout = 0.1")
+    (joint,) = terms_of(recipe, pretraining(recipe))
+    assert joint.weight == 1.5
 
 
 def _without_masked_lm(parts, bindings):
