@@ -13,7 +13,7 @@ from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, activations_of, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
-from rembed_keras.config.making import identity, imported, kinds_of, made, sizes_of, within
+from rembed_keras.config.making import handed, identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.optimizers import check_optimizers
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages, encoder_of
@@ -205,21 +205,25 @@ def pretrainings(recipe: Recipe) -> list[Reference]:
 
 
 def _entries_of(objective: str):
-    """The function that gives an objective's ledger entries; of ours it is found without importing a framework.
+    """The function that gives an objective's ledger entries.
 
     Raises:
         UserError: for an objective that there is not, or that does not say what it costs.
     """
-    if is_ours(objective):
-        path = static_method(objective, "ledger_entries")
-        entries = imported(path) if path else None
-    elif (kind := imported(objective)) is None:
+    entries = _entries_in(objective)
+    if entries is None and not is_ours(objective) and imported(objective) is None:
         raise UserError(f"there is no {objective}")
-    else:
-        entries = getattr(kind, "ledger_entries", None)
     if entries is None:
         raise UserError(f"{objective} does not say what it costs: give it ledger_entries")
     return entries
+
+
+def _entries_in(path):
+    """Ledger entries of what a dotted path leads to, of ours without importing a framework; None where it has none."""
+    if not is_ours(path):
+        return getattr(imported(path), "ledger_entries", None)
+    function = static_method(path, "ledger_entries")
+    return imported(function) if function else None
 
 
 def _slots_of(recipe, outer, optimizer):
@@ -289,4 +293,6 @@ def _described(recipe, outer, value):
         return made(recipe, outer, value)
     if part.target == outer.target:
         raise UserError(f"{outer.selector} cannot be an objective of its own")
+    if not is_ours(outer.target) and _entries_in(part.target) is None:  # another's objective may be given other things
+        return handed(recipe, outer, value)
     return {"config": _objective(recipe, part), "ledger_entries": _entries_of(part.target)}

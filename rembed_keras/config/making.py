@@ -87,20 +87,29 @@ def made(recipe: Recipe, outer: Reference, value: object, **given: object):
 
 def _called(recipe, part):
     """What a reference leads to, and what it is called with."""
-    arguments = {name: _handed(recipe, part, each) for name, each in recipe.arguments(part).items()}
+    arguments = {name: handed(recipe, part, each) for name, each in recipe.arguments(part).items()}
     kind = imported(part.target)
     if kind is None:
         raise UserError(f"there is no {part.selector}")
     return kind, arguments
 
 
-def _handed(recipe, outer, value):
-    """An argument of a part: what is bound without () is handed on as what makes it, as an optimizer's optimizer."""
+def handed(recipe: Recipe, outer: Reference, value: object):
+    """An argument of a part: what is bound without () is handed on as what makes it, as an optimizer's optimizer.
+
+    Args:
+        recipe: whose bindings hold.
+        outer: the part that is given the argument.
+        value: the argument.
+
+    Raises:
+        UserError: as `made`.
+    """
     value = recipe.resolve(value)
     if isinstance(value, list | tuple):
-        return type(value)(_handed(recipe, outer, each) for each in value)
+        return type(value)(handed(recipe, outer, each) for each in value)
     if isinstance(value, dict):
-        return {key: _handed(recipe, outer, each) for key, each in value.items()}
+        return {key: handed(recipe, outer, each) for key, each in value.items()}
     if not isinstance(value, Reference) or value.is_call:
         return made(recipe, outer, value)
     kind, arguments = _called(recipe, within(outer, value))

@@ -38,7 +38,7 @@ class Cheap(Global):
 
 
 class Objective:
-    def __init__(self, encoder, output_embedding_dim, coupling="decoupled"):
+    def __init__(self, encoder, output_embedding_dim, coupling="decoupled", own=None):
         pass
 
     @staticmethod
@@ -92,7 +92,14 @@ def test_a_strangers_parts_are_counted_as_they_say(parts):
     objective = ["training.pretrain.model = @strange_parts.Objective"]
     objective += ["strange_parts.Objective.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
     objective += ["strange_parts.Objective.coupling = %COUPLING"]
-    assert config.ledger_of(_without_masked_lm(parts, objective)).dropped == ours.dropped + 7
+    for own in (
+        "None",
+        "@strange_parts.Silent",
+        "@strange_parts.Cheap()",
+        "@training.AdamW",
+    ):  # which need not say what they cost
+        given = _without_masked_lm(parts, [*objective, f"strange_parts.Objective.own = {own}"])
+        assert config.ledger_of(given).dropped == ours.dropped + 7
 
 
 def test_an_optimizer_of_ones_own_says_its_slots_or_why_they_cannot_be_counted(parts, monkeypatch):
