@@ -115,6 +115,7 @@ MISSPELT = {
         "modelling.Encoder.num_layers = 3",
         r":17: modelling in modelling\.Encoder is not imported; .* modeling\?",
     ),
+    "another file's": ("A = [\n@sinks.MLflow()]", r":18: sinks in .* `from rembed_keras\.training import sinks`"),
     "a scope": ("wid/modeling.MaskedLM.coupling = 'coupled'", r":17: nothing uses wid/modeling\.MaskedLM\.coupling"),
     "a scope that a macro ends": (ENDED, r"nothing uses a/tasks\.Classification\.name"),
     "dead": ("training.AdamW.beta_1 = 0.5", r":17: nothing uses training\.AdamW\.beta_1"),

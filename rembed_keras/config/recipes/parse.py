@@ -17,7 +17,7 @@ from gin.config_parser import BindingStatement, ConfigParser, ImportStatement, I
 from rembed_keras.analysis.pages.records import apart
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.statements import Binding, Macro, Reference, check_binding, targets_of
-from rembed_keras.errors import UserError, did_you_mean
+from rembed_keras.errors import UserError, did_you_mean, first_line
 
 PACKAGE = Path(__file__).parent.parent.parent
 ADMITTED = ("rembed_keras", "keras", "keras_hub")
@@ -76,8 +76,23 @@ def _target(selector, imports):
     """The dotted path that a selector stands for, by the imports of its file."""
     first, dot, rest = selector.partition(".")
     if first not in imports:
-        raise UserError(f"{first} in {selector} is not imported{did_you_mean(first, imports)}")
+        rooms, files = (_way_to(first, kind, imports) for kind in ("/__init__.py", ".py"))
+        near = rooms or did_you_mean(first, imports) or files
+        raise UserError(f"{first} in {selector} is not imported{near}")
     return imports[first] + dot + rest
+
+
+def _way_to(name, kind, imports):
+    """What to write for a module of that name and kind of file to be found; empty if there is none."""
+    if name in ADMITTED:
+        return f": each file says for itself `import {name}`"
+    rooms = [Path(str(place).removesuffix(name + kind)) for place in PACKAGE.rglob(name + kind)]
+    if not rooms:
+        return ""
+    room = ".".join(min(rooms, key=lambda room: len(room.parts)).relative_to(PACKAGE.parent).parts)
+    if PACKAGE.name in imports:  # as on the command line, which imports nothing
+        return f": name it {room}.{name}"
+    return f": each file says for itself `from {room} import {name}`"
 
 
 def _find(name: str, included_from: Path | None) -> Path:
@@ -144,8 +159,11 @@ def _statements(text, path, delegate) -> Iterator:
     """Yields gin's statements, its complaints as ours."""
     source = StringIO(text)
     source.name = str(path)
+    parser = ConfigParser(source, delegate)
     try:
-        yield from ConfigParser(source, delegate)
+        yield from parser
+    except UserError as error:
+        raise UserError(f"{path}:{parser.current_token.start[0]}: {first_line(error)}") from None
     except (SyntaxError, tokenize.TokenError) as error:
         message, line = (
             (error.msg, error.lineno) if isinstance(error, SyntaxError) else (error.args[0], error.args[1][0])
@@ -224,7 +242,7 @@ def _value(key: str, text: str, imports):
     except UserError as error:  # a reference to what is not imported, if it has a module
         if "." not in text:
             return text
-        raise UserError(f"{COMMAND_LINE}: {key}: {error}") from None
+        raise UserError(f"{COMMAND_LINE}: {key}: {first_line(error)}") from None
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, tokenize.TokenError):
         return text
     return statement.value

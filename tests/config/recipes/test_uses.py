@@ -167,6 +167,7 @@ def test_knobs_of_pretraining_leave_the_optimizer_of_fine_tuning(load, names):
             r"optimizer: keros in keros\.optimizers\.Lion is not imported; did you mean keras\?",
         ),
         ("@shutil.rmtree", r"shutil in shutil\.rmtree is not imported"),
+        ("@teachers.Teacher", r"Teacher is not imported: name it rembed_keras\.adaptation\.teachers$"),
         ("@keras.saving.load_model", r"a recipe may not name keras\.saving\.load_model"),
         ("@Lion", r"it must be a reference to an Optimizer, with @ and without \(\)"),
     ],
