@@ -5,6 +5,7 @@ gradient: examples go through the model one at a time, by one program.
 """
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -70,7 +71,14 @@ def _squares_on_tensorflow(loss, variables):
         gradients = tape.gradient(of_example, values, unconnected_gradients="zero")
         return [_square(tf.convert_to_tensor(gradient)) for gradient in gradients]  # rows of a table are summed first
 
-    return squares
+    if not tf.distribute.has_strategy():
+        return squares
+
+    def of_example(*example):  # by a thread of its own: within a strategy's scope its variables have no gradients
+        with ThreadPoolExecutor(1) as outside:
+            return outside.submit(squares, *example).result()
+
+    return of_example
 
 
 def _squares_on_jax(loss, model, variables):

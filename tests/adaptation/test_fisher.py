@@ -9,6 +9,7 @@ from rembed_keras.adaptation.methods import FisherChosen
 from rembed_keras.adaptation.tuning import tune
 from rembed_keras.errors import UserError
 from rembed_keras.modeling import Tagger
+from rembed_keras.training.distributed.strategies import place
 from tests.adaptation.test_tuning import INPUTS, LABELS, learn, make_model, moved, values
 
 BATCHES = [
@@ -52,6 +53,17 @@ def test_squares_of_16_bits_are_those_of_32():
     expected, ours = (diagonal_fisher(model, BATCHES, [kernel])[0] for model, kernel in pairs)
     assert np.median(expected) < 6e-8, "which float16 does not have"
     np.testing.assert_allclose(ours.mean(), expected.mean(), rtol=0.05)
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_within_the_scope_of_a_strategy_squares_are_those_outside():
+    model = make_model()
+    (expected,) = diagonal_fisher(model, BATCHES, model.encoder.parts.projection.weights[:1])
+    with place("mirrored", batch_size=4).scope():
+        spread = make_model()
+        spread.set_weights(model.get_weights())
+        (found,) = diagonal_fisher(spread, BATCHES, spread.encoder.parts.projection.weights[:1])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["classifier", "tagger with weights"])
