@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rembed_keras.analysis.pages.records import is_in_nats, is_smoke
+from rembed_keras.analysis.pages.records import is_in_nats, is_smoke, lines_of
 from rembed_keras.analysis.reports.report import report
 from rembed_keras.analysis.reports.score_tables import scores_table
 from rembed_keras.analysis.reports.tables import Table
@@ -21,6 +21,7 @@ from rembed_keras.modeling.blocks.stack import has_position_table
 RECIPE = "recipe.gin"  # beside the card
 AS_IT_IS = ("retrieval/", "probe/")  # how the names of tasks begin of which nothing was fine-tuned
 INITIAL = "initial_weights.json"  # of a run that did not start from scratch
+WITHOUT_SCORES = ("prepare", "pretrain", "finetune", "trace_retrieval")  # stages, as healing has the first two alone
 
 
 def pretraining_log(run: str | Path) -> list[dict]:
@@ -45,14 +46,14 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
     """The card of the encoder that a run pre-trained, in Markdown.
 
     Args:
-        run: the run's folder; it was scored.
+        run: the run's folder; it was scored, unless its recipe has no stage that does.
         log: its `pretraining_log`.
         name: what the model is called.
         arguments: of the encoder that is kept, as `Encoder.arguments` has them.
         licence: what is to be said of the text's licence; None for nothing.
 
     Raises:
-        UserError: if the run was not scored, or its files are damaged.
+        UserError: if the run's scores are gone, or its files are damaged.
     """
     folder, last = Path(run), log[-1]
     corpus = corpus_of_run(folder)
@@ -73,7 +74,7 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
         f"{last['step']:,} steps, {last['tokens']:,} tokens, to a training loss of {_loss(log)}. `{RECIPE}` "
         "beside this card is the recipe with all that it includes:"
     )
-    scored = report([folder])
+    scores, seeds = _scores(folder)
     blocks = [
         _metadata(corpus.languages),
         f"# {name}",
@@ -91,10 +92,9 @@ def model_card(run: str | Path, log: Sequence[dict], name: str, arguments: dict,
         f"```\nrembed run {RECIPE}\n```",
         _environment(folder / "environment.json"),
         "## Scores",
-        scores_table(scored.scores).markdown(),
-        "Beside each system stand the baselines of the same run on the same examples, where it has them.",
+        scores,
         "## Limits",
-        _limits(corpus, last, arguments, _tuned_seeds(scored.runs[0]), bool(start)),
+        _limits(corpus, last, arguments, seeds, bool(start)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -144,6 +144,23 @@ def _environment(path):
         found = read_json(path)
         versions = ", ".join(f"{package} {version}" for package, version in found.get("versions", {}).items())
     return f"Run with Python {found.get('python')}, backend {found.get('backend')}: {versions}."
+
+
+def _scores(folder):
+    """What a card says of a run's scores, and from how many seeds a task was fine-tuned."""
+    if not (folder / "scores.json").is_file() and _scores_nothing(folder / "config.gin"):
+        return "None: no stage of the recipe writes any.", 0
+    scored = report([folder])
+    beside = "Beside each system stand the baselines of the same run on the same examples, where it has them."
+    return f"{scores_table(scored.scores).markdown()}\n\n{beside}", _tuned_seeds(scored.runs[0])
+
+
+def _scores_nothing(recipe):
+    """Whether a run's recipe has stages, and none but those that are known to score nothing."""
+    lines = lines_of(recipe.read_text(encoding="utf-8")) if recipe.is_file() else []
+    listed = next((line.value for line in lines if line.name == "training.run.stages"), "")
+    names = [name.rpartition(".")[2] for name in re.findall(r"@([\w./]+)", listed)]
+    return bool(names) and all(name in WITHOUT_SCORES for name in names)
 
 
 def _tuned_seeds(run):

@@ -220,6 +220,20 @@ def test_a_card_counts_seeds_of_fine_tuning_alone(finished, tmp_path):
             card_of(tmp_path / "run", "tiny", arguments)
 
 
+@pytest.mark.parametrize("last", ["pretrain", "retrieve"])
+def test_a_run_whose_recipe_scores_nothing_is_packed_without_scores(finished, tmp_path, last):
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run/scores.json").unlink()
+    (tmp_path / "run/config.gin").write_text(f"training.run.stages = [@training.prepare, @training.{last}]\n")
+    arguments = {"num_layers": 1, "hidden_dim": 8, "vocabulary_size": 900, "input_embedding_dim": 4}
+    arguments |= {"max_sequence_length": 64}
+    if last == "retrieve":
+        with pytest.raises(UserError, match=r"has no scores\.json"):
+            card_of(tmp_path / "run", "tiny", arguments)
+    else:
+        assert "## Scores\n\nNone: no stage of" in card_of(tmp_path / "run", "tiny", arguments)
+
+
 @pytest.mark.parametrize("gone", ["finished.json", "scores.json", "metrics.jsonl", "config.gin"])
 def test_a_run_that_is_not_whole_is_not_packed(finished, command, tmp_path, gone):
     shutil.copytree(finished, tmp_path / "run")
