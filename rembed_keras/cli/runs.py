@@ -12,6 +12,7 @@ from rembed_keras.cli.options import ALLOW_IMPORT, FILLED, KNOBS, PLACE, RECIPE,
 from rembed_keras.errors import UserError, shortened
 
 MEANINGLESS = "Nothing that it prints or writes means anything."
+SAID = 12  # bindings that went with a replaced one, at most, where each is named
 
 
 @click.command()
@@ -182,8 +183,16 @@ def _load(recipe, bindings, allow_import):
 
     loaded = config.load(recipe, bindings, allow_import)
     for replacement in {by.bound: by for _, by in loaded.dropped}.values():
-        names = ", ".join(binding.key for binding, by in loaded.dropped if by is replacement)
+        names = _without_most([binding.key for binding, by in loaded.dropped if by is replacement])
         click.echo(f"{replacement.key} is {replacement.value!r} ({replacement.place}); without use: {names}", err=True)
     for caution in config.cautions(loaded):
         click.echo(f"warning: {caution}", err=True)
     return loaded
+
+
+def _without_most(keys):
+    """Keys of bindings, of many the knobs alone, which is what a user asks about."""
+    knobs = [key for key in keys if key.isupper()]
+    if len(keys) <= SAID or len(knobs) == len(keys):
+        return ", ".join(keys)
+    return ", ".join([*knobs, f"{len(keys) - len(knobs)} bindings of the recipe"])

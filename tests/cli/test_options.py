@@ -191,3 +191,11 @@ def test_inspect_shows_knobs_as_they_can_be_typed(command, tmp_path, monkeypatch
     again = [f"{name}={value}" for name, value in values.items()]
     code, out, err = command("inspect", "recipes/options/growing_rows.gin", *again, cwd=tmp_path)
     assert code == 0 and out.partition("What is kept")[0].splitlines() == table, err
+
+
+def test_of_many_bindings_that_went_with_a_replaced_one_knobs_are_named(command, tmp_path):
+    _, _, error = command("inspect", "recipes/quickstart.gin", "training.run.stages=[@training.prepare]", cwd=tmp_path)
+    (line,) = [line for line in error.splitlines() if "without use: " in line]
+    *knobs, rest = line.partition("use: ")[2].split(", ")
+    assert "FINETUNE_SEEDS" in knobs and all(map(str.isupper, knobs))
+    assert rest.endswith(" bindings of the recipe") and int(rest.split()[0]) > 30
