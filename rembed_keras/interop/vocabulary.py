@@ -137,8 +137,9 @@ def extend(source: str, target: str, pieces: Sequence[str]) -> int:
             raise UserError("all pieces to add are already in the vocabulary")
 
         def grow(rows):
-            new = [rows[ids].mean(axis=0) for ids in former]
-            return np.concatenate([rows[:known], new, rows[known + len(new) :]]).astype(rows.dtype)
+            # in float64: NumPy sums bfloat16 in bfloat16
+            new = np.stack([rows[ids].astype(np.float64).mean(axis=0) for ids in former]).astype(rows.dtype)
+            return np.concatenate([rows[:known], new, rows[known + len(new) :]])
 
         known = tokenizer.vocabulary_size
         grown = _with_rows(model, max(encoder_of(model).arguments["vocabulary_size"], known + len(former)), grow)

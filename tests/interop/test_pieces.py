@@ -13,8 +13,11 @@ from rembed_keras.data import sample
 from rembed_keras.data.text import read_lines
 from rembed_keras.data.tokenizers.sentence_piece import SPACE, train_tokenizer
 from rembed_keras.errors import UserError
+from rembed_keras.interop import extend, write
+from rembed_keras.interop.presets import read_preset
 from rembed_keras.interop.spm import message_class, read_model, write_model
 from rembed_keras.interop.vocabularies.pieces import new_pieces
+from tests.interop.models import random_model
 
 TEXTS = [
     line
@@ -167,3 +170,16 @@ def test_sentencepiece_is_imported_beside_an_older_protobuf():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "8000 True\n", done.stderr
+
+
+def test_new_rows_of_bfloat16_are_rounded_once(corpus, tmp_path):
+    model = random_model({"vocabulary_size": 900, "dtype": "bfloat16"})
+    write(model, str(tmp_path / "preset"), "preset", corpus.tokenizer.path)
+    extend(str(tmp_path / "preset"), str(tmp_path / "more"), [f"{SPACE}Menschenrechte"])
+    made, _ = read_preset(tmp_path / "more")
+    rows, longer = (each.encoder.token_embedding.embeddings.numpy() for each in (model, made))
+    assert longer.dtype == rows.dtype and rows.dtype.itemsize == 2
+    parts = rows[corpus.tokenizer.encode("Menschenrechte")]
+    wanted = parts.astype("float64").mean(axis=0).astype(rows.dtype)
+    np.testing.assert_array_equal(longer[900], wanted)
+    assert (parts.mean(axis=0) != wanted).any()
