@@ -146,6 +146,12 @@ def test_scaled_rotations_are_refused(tmp_path):
     scaled = {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}
     with pytest.raises(UserError, match=r"rope_scaling .*linear.*, which is not supported"):
         huggingface_arguments(changed("modernbert", tmp_path / "in", scaled))
+    based = {"rope_scaling": {"rope_type": "default", "rope_theta": 5.0}}  # which transformers takes for all layers
+    with pytest.raises(UserError, match=r"rope_scaling .*rope_theta.*, which is not supported"):
+        huggingface_arguments(changed("modernbert", tmp_path / "based", based))
+    former = {"rope_parameters": {"full_attention": {"type": "linear", "factor": 2.0, "rope_theta": 1e4}}}
+    with pytest.raises(UserError, match="rope_type 'linear'; only 'default' is supported"):
+        huggingface_arguments(changed("modernbert", tmp_path / "former", former))
 
 
 @pytest.mark.parametrize("state", [{"state_dict": {}}, {"epoch": 3}, ["a list"]])

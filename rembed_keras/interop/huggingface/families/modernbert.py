@@ -46,11 +46,11 @@ class ModernBert(Family):
         if config.get("classifier_activation", "gelu") != config.get(self.activation, "gelu"):
             raise UserError("another activation in its head than in its blocks")
         scaling = config.get("rope_scaling") or {}
-        if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+        if _rope_type(scaling) != "default" or "rope_theta" in scaling:
             raise UserError(f"rope_scaling {shortened(scaling)}, which is not supported")
         for rotary in (config.get("rope_parameters") or {}).values():
-            if isinstance(rotary, dict) and rotary.get("rope_type", "default") != "default":
-                raise UserError(f"rope_type {rotary['rope_type']!r}; only 'default' is supported")
+            if isinstance(rotary, dict) and (kind := _rope_type(rotary)) != "default":
+                raise UserError(f"rope_type {kind!r}; only 'default' is supported")
 
     def arguments(self, config):
         kinds = {
@@ -102,6 +102,11 @@ class ModernBert(Family):
         if not has_bias:
             del weights["head/dense/bias"]
         return {"classifier_bias": has_bias}, notes
+
+
+def _rope_type(said):
+    """The kind of rotations, by the name of its setting or by the former one."""
+    return said.get("rope_type", said.get("type", "default"))
 
 
 def _base(config, kind):
