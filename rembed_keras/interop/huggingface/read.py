@@ -6,6 +6,7 @@ configuration.
 """
 
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from rembed_keras.modeling.sizes import groups_of
 WHOLE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 MODULES = "modules.json"  # of sentence-transformers
+INPUT_TABLE = "embeddings/token/embeddings"
 CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
 LAYERS = re.compile(r"(layers?|layer_groups)\.\d+\.")  # in names of their tensors
 COMPUTED = ("inv_freq",)  # which follow from the configuration
@@ -48,7 +50,7 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
     """
     config, family = _read_config(folder)
     arguments = _arguments(config, family, folder)
-    tensors = _tensors(folder)
+    tensors = _with_input_table(_tensors(folder), config, family)
     has_head = _has_head(tensors, family)
     width, skipped = family.head_width(config, arguments), family.skipped_positions(config)
     _check_sizes(arguments, tensors, family, folder, skipped, width if has_head else None)
@@ -152,7 +154,7 @@ def _check_sizes(arguments, tensors, family, folder, skipped, head_width):
     up = next(shape for shape in block.feed_forward_shapes(arguments) if len(shape) > 1)
     first = next(name for name in block.huggingface_names[family.naming] if name.endswith("/up"))
     sizes = {
-        "embeddings/token/embeddings": (arguments["vocabulary_size"], width),
+        INPUT_TABLE: (arguments["vocabulary_size"], width),
         f"block_0/{first}/kernel": up[::-1],
     }
     if has_position_table(arguments):
@@ -193,12 +195,21 @@ def _find(tensors, family, name):
     return next((candidate for candidate in candidates if candidate in tensors), None)
 
 
+def _with_input_table(tensors, config, family):
+    """Tensors of which the input table has its own name if it is stored once, under that of the head that shares it."""
+    name, ties = family.place(INPUT_TABLE, []).name, family.ties and config.get("tie_word_embeddings", True)
+    own = f"{family.head.get(OUTPUT_TABLE)}.weight"
+    if not ties or own not in tensors or _find(tensors, family, name) is not None:
+        return tensors
+    return ChainMap({name: tensors[own]}, tensors)
+
+
 def _coupling(config, tensors, family: Family):
     """The coupling of a head's table with the input's, as transformers 5 would load them; and notes."""
     if not family.ties or not config.get("tie_word_embeddings", True):
         return "decoupled", []
     own = f"{family.head[OUTPUT_TABLE]}.weight"
-    shared = _find(tensors, family, family.place("embeddings/token/embeddings", []).name)
+    shared = _find(tensors, family, family.place(INPUT_TABLE, []).name)
     if own not in tensors or _is_same(tensors[own], tensors[shared]):
         return family.tied, []
     return "decoupled", ["config.json ties the tables, but they differ: the head keeps its own"]

@@ -154,6 +154,27 @@ def test_scaled_rotations_are_refused(tmp_path):
         huggingface_arguments(changed("modernbert", tmp_path / "former", former))
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("name", "table", "head"),
+    [
+        ("roberta", "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
+        ("modernbert", "model.embeddings.tok_embeddings.weight", "decoder.weight"),
+        ("mobilebert", "mobilebert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+    ],
+)
+def test_a_tied_table_is_read_by_whichever_name_it_is_stored(name, table, head, tmp_path):
+    def renamed(tensors):
+        return {**{key: tensors[key] for key in tensors if key not in (table, head)}, head: tensors[table]}
+
+    model, notes = read_huggingface(changed(name, tmp_path / "in", tensors=renamed))
+    whole, said = read_huggingface(GOLDEN / name)
+    assert_same(model, whole)
+    assert notes == said and model.get_config()["coupling"] == whole.get_config()["coupling"] != "decoupled"
+    with pytest.raises(UserError, match=f"has no tensor {table}"):  # of its own, which is not there
+        read_huggingface(changed(name, tmp_path / "untied", {"tie_word_embeddings": False}, (), renamed))
+
+
 @pytest.mark.parametrize("state", [{"state_dict": {}}, {"epoch": 3}, ["a list"]])
 def test_a_pickle_of_more_than_a_state_dict_is_refused(state, tmp_path, monkeypatch):
     shutil.copytree(GOLDEN / "bert", tmp_path / "in")
