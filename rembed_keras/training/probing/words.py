@@ -68,7 +68,7 @@ class WordProbing:
         (states,) = measure_layers(encoder, inputs, self._batch_size, states_of, chosen=self._is_whole)
         layers = [np.stack([each[self.pieces == word].mean(axis=0) for word in self.words]) for each in states]
         ids = keras.ops.convert_to_tensor(np.array([self.words], np.int32))
-        table = keras.ops.convert_to_numpy(encoder.token_embedding(ids))[0]
+        table = np.asarray(keras.ops.convert_to_numpy(encoder.token_embedding(ids))[0], np.float32)
         found = [similarity_correlation(self.reference, each - each.mean(axis=0)) for each in (table, *layers)]
         shown = [finite(value) for value in found]
         return {"table": shown[0], "layers": shown[1:]}

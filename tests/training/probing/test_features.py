@@ -13,6 +13,7 @@ from rembed_keras.tasks import ParallelText
 from rembed_keras.tasks.kinds.encoding import encode
 from rembed_keras.training.probing.bitext import BitextProbing
 from rembed_keras.training.probing.features import measure_layers
+from rembed_keras.training.probing.words import WordProbing
 from tests.training.stages.test_probe import ENCODER, LAYERS, SEED, TEXTS
 
 
@@ -69,3 +70,13 @@ def test_the_layer_that_encodes_the_label_is_the_one_that_gives_it():
     labels = np.arange(60) % 3
     accuracies = [fit_probe(each[:30], labels[:30], None, (1.0,)).accuracy(each[30:], labels[30:]) for each in features]
     assert accuracies == [pytest.approx(1 / 3), 1]
+
+
+def test_words_of_a_table_of_bfloat16_are_compared_in_float32(corpus):
+    whole, half = ENCODER(max_sequence_length=64), ENCODER(max_sequence_length=64, dtype="bfloat16")
+    for one, other in zip(whole.weights, half.weights, strict=True):
+        other.assign(one + 0.3 * ("token" in one.path))  # a direction that all words share
+        one.assign(keras.ops.cast(other.value, "float32"))
+    probing = WordProbing(corpus, "en", 64, 8)
+    found, wanted = (probing.score(each)["table"] for each in (half, whole))
+    assert found == pytest.approx(wanted, abs=1e-6)
