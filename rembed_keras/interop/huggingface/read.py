@@ -19,6 +19,7 @@ from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.families import FAMILIES, Family
 from rembed_keras.interop.huggingface.families.family import OUTPUT_TABLE
 from rembed_keras.interop.huggingface.layout import Source, wanted_shape
+from rembed_keras.interop.huggingface.modules import notes_on_modules
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
 from rembed_keras.modeling.blocks.stack import block_of, check_encoder, has_position_table
@@ -28,7 +29,6 @@ from rembed_keras.modeling.sizes import groups_of
 
 WHOLE = "model.safetensors"
 PICKLED = "pytorch_model.bin"
-MODULES = "modules.json"  # of sentence-transformers
 INPUT_TABLE = "embeddings/token/embeddings"
 CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
 LAYERS = re.compile(r"(layers?|layer_groups)\.\d+\.")  # in names of their tensors
@@ -86,22 +86,13 @@ def read_huggingface(folder: Path) -> tuple[keras.Model, list[str]]:
         read.add(name)
     for path, weight in weights.items():
         fill(weight, sources[path])
-    return model, [*notes, *_left_out(tensors, read), *_left_out_modules(folder)]
+    return model, [*notes, *_left_out(tensors, read), *notes_on_modules(folder)]
 
 
 def _left_out(tensors, read):
     """A note if layers have tensors that are not read: of more layers than the configuration has, or more in them."""
     names = [name for name in tensors if LAYERS.search(name) and not name.endswith(COMPUTED) and name not in read]
     return [f"left out are {len(names)} tensors that config.json has no place for, such as {names[0]}"] if names else []
-
-
-def _left_out_modules(folder):
-    """A note if sentence-transformers has layers after the encoder, as its Dense, whose weights are not read."""
-    path = folder / MODULES
-    said = read_json(path, list) if path.exists() else []
-    names = [str(each.get("path") or "") for each in said if isinstance(each, dict)]
-    own = [name for name in names if name and any((folder / name / file).exists() for file in (WHOLE, PICKLED))]
-    return [f"left out are layers that sentence-transformers has after it: {', '.join(own)}"] if own else []
 
 
 def huggingface_arguments(folder: Path) -> dict:

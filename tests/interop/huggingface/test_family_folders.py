@@ -268,15 +268,3 @@ def test_layers_that_the_configuration_leaves_out_are_said(tmp_path):
         said = next(note for note in notes if note.startswith("left out are "))
         assert "that config.json has no place for, such as " + folder in said
         assert not any("left out" in note for note in read_huggingface(GOLDEN / name)[1])
-
-
-def test_layers_of_sentence_transformers_after_the_encoder_are_said(tmp_path):
-    folder = changed("bert", tmp_path / "in", {})
-    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": "Normalize"}
-    said = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules.items()]
-    (folder / "modules.json").write_text(json.dumps(said))
-    plain = read_huggingface(folder)[1]
-    (folder / "2_Dense").mkdir()
-    (folder / "2_Dense/model.safetensors").touch()
-    note = "left out are layers that sentence-transformers has after it: 2_Dense"
-    assert read_huggingface(folder)[1] == [*plain, note]
