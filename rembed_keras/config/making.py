@@ -64,14 +64,14 @@ def kinds_of(recipe: Recipe, outer: Reference, arguments: Mapping) -> dict:
     return {name: made(recipe, outer, value) for name, value in given.items()}
 
 
-def made(recipe: Recipe, outer: Reference, value: object, **given: object):
+def made(recipe: Recipe, outer: Reference, value: object, settled: Mapping[str, object] | None = None):
     """A part, or a list of them, as what `outer` refers to is given it.
 
     Args:
         recipe: whose bindings hold.
         outer: what is given the part.
         value: the part of the recipe: a reference, which is made whether it is a call or not.
-        **given: arguments that `outer` settles itself.
+        settled: arguments of the part that `outer` gives it.
 
     Raises:
         UserError: for a part that its module has not.
@@ -82,7 +82,7 @@ def made(recipe: Recipe, outer: Reference, value: object, **given: object):
     if not isinstance(value, Reference):
         return value
     kind, arguments = _called(recipe, within(outer, value))
-    return kind(**arguments | given)
+    return kind(**arguments | dict(settled or {}))
 
 
 def _called(recipe, part):

@@ -40,7 +40,7 @@ def _check_finetuning(recipe, stage, part):
     import_framework()
     from rembed_keras.training.optimizers.inner import check_inner
 
-    optimizer = _attempted(stage, part, "optimizer", lambda: made(recipe, stage, part, learning_rate=1.0))
+    optimizer = _attempted(stage, part, "optimizer", lambda: made(recipe, stage, part, {"learning_rate": 1.0}))
     try:
         check_inner(optimizer)
     except UserError as error:
