@@ -13,7 +13,7 @@ from rembed_keras.analysis.cost.phases import phase_costs
 from rembed_keras.analysis.cost.shards import Held, activations_of, held_by_each
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import check_initial, initial_arguments, said_of
-from rembed_keras.config.making import handed, identity, imported, kinds_of, made, sizes_of, within
+from rembed_keras.config.making import attempted, handed, identity, imported, kinds_of, made, sizes_of, within
 from rembed_keras.config.misfits.evaluation import check_evaluations
 from rembed_keras.config.misfits.optimizers import check_optimizers
 from rembed_keras.config.misfits.stages import PREPARE, check_batches, check_length, check_stages, encoder_of
@@ -24,7 +24,7 @@ from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
 from rembed_keras.config.terms import check_compared, check_rows, is_teacher, teachers_asked, teachers_of, terms_of
 from rembed_keras.data.pipeline.schedules import shapes, up_to
-from rembed_keras.errors import UserError, first_line
+from rembed_keras.errors import UserError
 from rembed_keras.modeling.blocks.stack import check_packed_rows
 from rembed_keras.modeling.cost import adam_slots
 from rembed_keras.modeling.sizes import check_pieces
@@ -243,14 +243,7 @@ def _slots_of(recipe, outer, optimizer):
         return getattr(kind, "ledger_slots", None)
     from rembed_keras.training.optimizers.slots import slots_when_built
 
-    def make():
-        try:
-            return made(recipe, outer, optimizer)
-        except (TypeError, ValueError) as error:
-            reason = first_line(error)
-            raise UserError(f"no optimizer can be made by {optimizer.selector}: {reason}") from None
-
-    return partial(slots_when_built, make)
+    return partial(slots_when_built, partial(attempted, recipe, outer, optimizer, "optimizer"))
 
 
 def held_of(recipe: Recipe, counted: Ledger, devices: int) -> dict[str, Held]:

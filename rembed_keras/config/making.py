@@ -10,7 +10,7 @@ from rembed_keras.config.backend import import_framework
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours, names_a_class
 from rembed_keras.config.recipes.statements import Macro, Reference, owns_variables, references_in
-from rembed_keras.errors import UserError
+from rembed_keras.errors import UserError, first_line
 
 # arguments of encoders and objectives that are objects without variables, which say what they cost
 KINDS = ("block", "attention", "input_embedding", "coupling", "sharing")
@@ -83,6 +83,27 @@ def made(recipe: Recipe, outer: Reference, value: object, settled: Mapping[str, 
         return value
     kind, arguments = _called(recipe, within(outer, value))
     return kind(**arguments | dict(settled or {}))
+
+
+def attempted(
+    recipe: Recipe, outer: Reference, part: Reference, what: str, settled: Mapping[str, object] | None = None
+):
+    """As `made`, of a part that may be another's: what it refuses by an error of its own is refused in a line.
+
+    Args:
+        recipe: as `made`.
+        outer: as `made`.
+        part: as `value` of `made`.
+        what: it is, for the message.
+        settled: as `made`.
+
+    Raises:
+        UserError: for a part that cannot be made.
+    """
+    try:
+        return made(recipe, outer, part, settled)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"no {what} can be made by {part.selector}: {first_line(error)}") from None
 
 
 def _called(recipe, part):

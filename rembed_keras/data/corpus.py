@@ -17,7 +17,7 @@ import numpy as np
 
 from rembed_keras.data.json_files import read_json
 from rembed_keras.data.manifest import check_manifest, checksum, shards_of
-from rembed_keras.data.moved import places
+from rembed_keras.data.moved import located
 from rembed_keras.data.prepare.shards import BLOCK
 from rembed_keras.data.text import sha256
 from rembed_keras.data.tokenizers.opening import FILE_NAMES, open_tokenizer
@@ -209,8 +209,7 @@ def _noted(run):
     place = said.get("place")
     if not isinstance(place, str) or not place or "\0" in place:
         raise UserError(f"{note} names no corpus: remove it, and name the corpus in the recipe again")
-    there = (each for each in places(said, run) if each.is_dir())
-    return next(there, Path(place)), said.get("sha256")
+    return located(said, [run]), said.get("sha256")
 
 
 def _damaged(path):

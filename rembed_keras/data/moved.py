@@ -1,7 +1,7 @@
 """Folders that a run has read and does not hold: where they are, also once they were moved together with the run."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,24 @@ def note_of(folder: Path, run: Path) -> dict[str, str]:
     return {PLACE: str(place), FROM_RUN: os.path.relpath(place, run.resolve())}
 
 
-def places(note: Mapping[str, Any], run: Path) -> list[Path]:
-    """Where a folder of a note may be: its place first, then where it lies from a run that was moved together with it.
+def located(note: Mapping[str, Any], runs: Iterable[Path]) -> Path:
+    """Where a folder of a note is: its place, or where it lies from a run that was moved together with it.
 
-    A note of before says its place alone.
+    A note of before says its place alone; so does what is returned if there is no such folder.
 
-    >>> places({"place": "/old/first/corpus", "from_run": "../first/corpus"}, Path("/new/second"))
-    [PosixPath('/old/first/corpus'), PosixPath('/new/first/corpus')]
+    Args:
+        note: see `note_of`; its place may be within a run, too.
+        runs: folders that may be the run's.
+
+    >>> located({"place": "/gone/first/corpus", "from_run": "../usr"}, [Path("/usr")])
+    PosixPath('/usr')
     """
+    there = (folder for run in runs for folder in _places(note, run) if folder.is_dir())
+    return next(there, Path(note[PLACE]))
+
+
+def _places(note, run):
+    """Where a folder of a note may be."""
     near = note.get(FROM_RUN)
     beside = [Path(os.path.normpath(run.resolve() / near))] if isinstance(near, str) and "\0" not in near else []
     return [run / note[PLACE], *beside]

@@ -44,10 +44,13 @@ def written_together(folder: Path) -> Iterator[Path]:
         folder: where they belong; it must be there.
     """
     for left in folder.glob(".*.writing/"):
-        with contextlib.suppress(FileNotFoundError), _open(left) as lock:  # another process has just ended
+        with contextlib.suppress(FileNotFoundError), descriptor_of(left) as lock:  # another process has just ended
             if locked(lock):  # and so nobody writes there
                 shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".writing", dir=folder) as writing, _open(writing) as lock:
+    with (
+        tempfile.TemporaryDirectory(prefix=".", suffix=".writing", dir=folder) as writing,
+        descriptor_of(writing) as lock,
+    ):
         locked(lock)
         yield Path(writing)
         for path in sorted(Path(writing).iterdir()):
@@ -55,8 +58,15 @@ def written_together(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _open(folder):
-    """The descriptor of a folder, to be locked."""
+def descriptor_of(folder: str | Path) -> Iterator[int]:
+    """The descriptor of a folder, to be locked or flushed.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        OSError: if it cannot be opened.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         yield descriptor

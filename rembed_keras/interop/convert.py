@@ -17,7 +17,7 @@ import keras
 from safetensors import SafetensorError
 
 from rembed_keras.data.json_files import read_json
-from rembed_keras.data.writing import check_folder_access, locked
+from rembed_keras.data.writing import check_folder_access, descriptor_of, locked
 from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.read import huggingface_arguments, read_huggingface
 from rembed_keras.interop.huggingface.write import check_family, write_huggingface
@@ -197,8 +197,7 @@ def _held(writing, target):
     """
     above = [folder for folder in writing.parents if not folder.exists()]  # the nearest first
     writing.mkdir(parents=True, exist_ok=True)
-    lock = os.open(writing, os.O_RDONLY)
-    try:
+    with descriptor_of(writing) as lock:
         if not locked(lock):
             raise UserError(f"another process is writing {target}: wait for it, or choose another folder")
         try:
@@ -210,8 +209,6 @@ def _held(writing, target):
             with contextlib.suppress(OSError):  # one that is not empty
                 for folder in above:
                     folder.rmdir()
-    finally:
-        os.close(lock)
 
 
 def _errors_of_tensorflow():

@@ -92,12 +92,8 @@ def test_a_strangers_parts_are_counted_as_they_say(parts):
     objective = ["training.pretrain.model = @strange_parts.Objective"]
     objective += ["strange_parts.Objective.output_embedding_dim = %OUTPUT_EMBEDDING_DIM"]
     objective += ["strange_parts.Objective.coupling = %COUPLING"]
-    for own in (
-        "None",
-        "@strange_parts.Silent",
-        "@strange_parts.Cheap()",
-        "@training.AdamW",
-    ):  # which need not say what they cost
+    # none of which need say what it costs
+    for own in ("None", "@strange_parts.Silent", "@strange_parts.Cheap()", "@training.AdamW"):
         given = _without_masked_lm(parts, [*objective, f"strange_parts.Objective.own = {own}"])
         assert config.ledger_of(given).dropped == ours.dropped + 7
 

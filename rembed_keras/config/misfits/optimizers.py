@@ -1,14 +1,14 @@
 """Optimizers and learning rates of others, which say themselves what they take: they are made once to find out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rembed_keras.config.backend import import_framework
 from rembed_keras.config.initial import FINETUNE, PRETRAIN
-from rembed_keras.config.making import made, within
+from rembed_keras.config.making import attempted, within
 from rembed_keras.config.recipes.recipe import Recipe
 from rembed_keras.config.recipes.signatures import is_ours
 from rembed_keras.config.recipes.statements import Reference
-from rembed_keras.errors import UserError, first_line
+from rembed_keras.errors import UserError
 
 
 def check_optimizers(recipe: Recipe, listed: Sequence[Reference]) -> None:
@@ -24,32 +24,31 @@ def check_optimizers(recipe: Recipe, listed: Sequence[Reference]) -> None:
     """
     for stage in listed:
         optimizer = recipe.arguments(stage).get("optimizer") if stage.target in (PRETRAIN, FINETUNE) else None
-        if not isinstance(optimizer, Reference):
-            continue
-        part = within(stage, optimizer)
-        if stage.target == FINETUNE and not is_ours(part.target):
-            _check_finetuning(recipe, stage, part)
-        rate = recipe.arguments(part).get("learning_rate")
-        if stage.target == PRETRAIN and isinstance(rate, Reference) and rate.is_call and not is_ours(rate.target):
-            import_framework()
-            _attempted(stage, rate, "learning rate", lambda part=part, rate=rate: made(recipe, part, rate))
+        if isinstance(optimizer, Reference):
+            check = _check_rate if stage.target == PRETRAIN else _check_optimizer
+            try:
+                check(recipe, stage, within(stage, optimizer))
+            except UserError as error:
+                raise UserError(f"{stage.selector}: {error}") from None
 
 
-def _check_finetuning(recipe, stage, part):
+def _check_rate(recipe, _stage, optimizer):
+    """Checks the schedule of an optimizer of pre-training."""
+    rate = recipe.arguments(optimizer).get("learning_rate")
+    if isinstance(rate, Reference) and rate.is_call and not is_ours(rate.target):
+        import_framework()
+        attempted(recipe, optimizer, rate, "learning rate")
+
+
+def _check_optimizer(recipe, stage, optimizer):
     """Checks an optimizer that fine-tuning makes of learning rates of its own."""
+    if is_ours(optimizer.target):
+        return
     import_framework()
     from rembed_keras.training.optimizers.inner import check_inner
 
-    optimizer = _attempted(stage, part, "optimizer", lambda: made(recipe, stage, part, {"learning_rate": 1.0}))
+    found = attempted(recipe, stage, optimizer, "optimizer", {"learning_rate": 1.0})
     try:
-        check_inner(optimizer)
+        check_inner(found)
     except UserError as error:
-        raise UserError(f"{stage.selector}: {error}{recipe.places(str(error), (part,))}") from None
-
-
-def _attempted(stage, part, what, make: Callable):
-    """What a part of others makes, which raises errors of its own."""
-    try:
-        return make()
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise UserError(f"{stage.selector}: no {what} can be made by {part.selector}: {first_line(error)}") from None
+        raise UserError(f"{error}{recipe.places(str(error), (optimizer,))}") from None

@@ -1,4 +1,4 @@
-"""Layouts of arrays: ours, the plain one of matrices, and PyTorch's, which keeps kernels transposed."""
+"""Names of files of weights, and layouts of arrays: ours, that of matrices, and PyTorch's, which transposes kernels."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,6 +7,8 @@ import numpy as np
 
 from rembed_keras.interop.huggingface.families import Place
 from rembed_keras.modeling.saving.filling import PIECE
+
+WHOLE, PICKLED = "model.safetensors", "pytorch_model.bin"  # where there are no shards
 
 
 def to_matrix(path: str, array: np.ndarray) -> np.ndarray:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from rembed_keras.data.json_files import read_json
+from rembed_keras.interop.huggingface.layout import PICKLED, WHOLE
 
 MODULES = "modules.json"
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 MODE = "pooling_mode_"  # what the names of settings begin with
-POOLINGS = {"mean_tokens": "mean", "cls_token": "first"}  # as `encode` calls them
+OF_ENCODE = {"mean_tokens", "cls_token"}  # the modes that `encode` has
 
 
 def notes_on_modules(folder: Path) -> list[str]:
@@ -22,13 +22,13 @@ def notes_on_modules(folder: Path) -> list[str]:
     path, notes = folder / MODULES, []
     said = read_json(path, list) if path.exists() else []
     names = [name for each in said if isinstance(each, dict) and (name := str(each.get("path") or ""))]
-    own = [name for name in names if any((folder / name / file).exists() for file in WEIGHTS)]
+    own = [name for name in names if any((folder / name / file).exists() for file in (WHOLE, PICKLED))]
     if own:
         notes.append(f"left out are layers that sentence-transformers has after it: {', '.join(own)}")
     modes = {mode for name in names for mode in _modes(folder / name / "config.json")}
     if modes == {"cls_token"}:
         notes.append("sentence-transformers takes the first token for a text: encode with pooling='first'")
-    elif modes - POOLINGS.keys() or len(modes) > 1:
+    elif modes - OF_ENCODE or len(modes) > 1:
         notes.append(f"sentence-transformers pools by {' and '.join(sorted(modes))}, which encode does not")
     return notes
 

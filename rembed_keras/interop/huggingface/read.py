@@ -18,7 +18,7 @@ from rembed_keras.data.json_files import read_json
 from rembed_keras.errors import UserError, first_line
 from rembed_keras.interop.huggingface.families import FAMILIES, Family
 from rembed_keras.interop.huggingface.families.family import OUTPUT_TABLE
-from rembed_keras.interop.huggingface.layout import Source, wanted_shape
+from rembed_keras.interop.huggingface.layout import PICKLED, WHOLE, Source, wanted_shape
 from rembed_keras.interop.huggingface.modules import notes_on_modules
 from rembed_keras.interop.tensors import Tensors
 from rembed_keras.modeling import Encoder, MaskedLM
@@ -27,8 +27,6 @@ from rembed_keras.modeling.layers.tables import drawn
 from rembed_keras.modeling.saving.filling import PIECE, blank, fill
 from rembed_keras.modeling.sizes import groups_of
 
-WHOLE = "model.safetensors"
-PICKLED = "pytorch_model.bin"
 INPUT_TABLE = "embeddings/token/embeddings"
 CLASSIFIER = "classifier.weight"  # of models that were fine-tuned
 LAYERS = re.compile(r"(layers?|layer_groups)\.\d+\.")  # in names of their tensors

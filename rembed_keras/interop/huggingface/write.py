@@ -9,7 +9,7 @@ import numpy as np
 from rembed_keras.errors import UserError, did_you_mean
 from rembed_keras.interop.huggingface.families import FAMILIES, Family, Place
 from rembed_keras.interop.huggingface.families.family import OUTPUT, OUTPUT_TABLE
-from rembed_keras.interop.huggingface.layout import to_torch
+from rembed_keras.interop.huggingface.layout import WHOLE, to_torch
 from rembed_keras.interop.tensors import write_tensors
 from rembed_keras.modeling import MaskedLM
 from rembed_keras.modeling.layers.adapters import plain_weights
@@ -57,7 +57,7 @@ def write_huggingface(model: keras.Model, folder: Path, tokenizer, family: str |
         tensors |= to_torch(both)
     if not has_head:
         tensors = {name.removeprefix(chosen.prefix): value for name, value in tensors.items()}
-    write_tensors(tensors, folder / "model.safetensors")
+    write_tensors(tensors, folder / WHOLE)
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     return notes
 

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 from rembed_keras.data.json_files import is_as_sealed, parse_json, read_json, sealed
 from rembed_keras.data.text import sha256
-from rembed_keras.data.writing import write_atomically
+from rembed_keras.data.writing import descriptor_of, write_atomically
 from rembed_keras.errors import Count, UserError, check_counts
 from rembed_keras.interop.tensors import Stored, Tensors
 from rembed_keras.modeling.saving.filling import Rows, fill
@@ -291,8 +291,5 @@ def opened(path: Path) -> Checkpoint:
 
 
 def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with descriptor_of(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

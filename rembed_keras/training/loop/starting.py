@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from rembed_keras.data.moved import places
+from rembed_keras.data.moved import located
 from rembed_keras.errors import UserError, shortened
 from rembed_keras.interop.tensors import Stored
 from rembed_keras.modeling.layers.adapters import added_variables, hosted_by
@@ -86,9 +86,7 @@ def folder_of(start: object, path: Path) -> Path:
     if place in presets.names():
         return presets.FOLDER / place
     above = [*path.absolute().parents, *path.resolve().parents]  # parts of a run may be links, and so may a model
-    runs = [each.parent for each in above if each.name in PARTS]
-    there = (each for run in runs for each in places(note, run) if each.is_dir())
-    found = next(there, Path(place))
+    found = located(note, [each.parent for each in above if each.name in PARTS])
     if not found.is_dir():
         raise UserError(f"checkpoint {path} holds what fine-tuning trained; its starting weights, {place}, are gone")
     return found
